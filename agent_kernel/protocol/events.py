@@ -71,9 +71,10 @@ class TurnStarted(_Event, frozen=True, kw_only=True):
 
 
 class RoundStarted(_Event, frozen=True, kw_only=True):
-    """A model request is about to leave; rounds count from 1."""
+    """A model request is about to leave; rounds count from 1. ``input_trimmed``: old messages were left out of it, or it does not fit."""
 
     round: int
+    input_trimmed: bool = False
 
 
 class TextAppended(_Event, frozen=True, kw_only=True):
