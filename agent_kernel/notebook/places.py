@@ -1,0 +1,240 @@
+"""Where a tool runs: the kernel's main thread and the kernel's loop, whoever holds them at the moment.
+
+One queue with two servers. While the kernel's loop is free (an awaited cell, or no cell) it serves; while a cell blocks the main
+thread in the sync entry, that entry serves. Tools run under a SIGINT guard of our own: an interrupt that lands in one ends the turn,
+a cancelled call is broken out of whatever it blocks in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from agent_kernel.errors import ToolError
+
+Thunk = Callable[[], Any]
+Runner = Callable[[Thunk], Awaitable[Any]]
+Nested = Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], Any]
+
+
+class _Job:
+    """One thunk on its way to the main thread, with the context that it was sent from."""
+
+    def __init__(self, thunk: Thunk, *, on_loop: bool, cancel_turn: Callable[[], None] | None) -> None:
+        self.thunk = thunk
+        self.on_loop = on_loop
+        self.cancel_turn = cancel_turn
+        self.context = contextvars.copy_context()
+        self.done: Future[None] = Future()
+        self.broken_off = False
+        self.interrupted = False
+        self.task: asyncio.Task[Any] | None = None
+        self._outcome: Callable[[], Any] = lambda: None
+
+    def run(self, thunk: Thunk) -> None:
+        """Run a thunk and keep how it ended; outcomes travel as a value, because futures refuse some exceptions."""
+        try:
+            value = self.context.run(thunk)
+        except KeyboardInterrupt:
+            self.interrupted = not self.broken_off
+            self.fail(ToolError("interrupted"))
+        except BaseException as error:  # the user's code; SystemExit is a tool's failure too
+            self.fail(error)
+        else:
+            self._outcome = lambda: value
+
+    def fail(self, error: BaseException) -> None:
+        """Let ``result`` raise."""
+
+        def outcome() -> Any:
+            raise error
+
+        self._outcome = outcome
+
+    def result(self) -> Any:
+        """Return what the thunk returned, or raise what it raised."""
+        return self._outcome()
+
+
+class Places:
+    """The kernel's main thread as a place where tools run."""
+
+    def __init__(self, *, kernel_loop: asyncio.AbstractEventLoop | None, nested: Nested) -> None:
+        """Name the loop that the main thread runs when no cell blocks it (None in a terminal).
+
+        Args:
+            kernel_loop: The kernel's own loop.
+            nested: Runs a coroutine on a loop that is blocked further up the stack.
+        """
+        self._kernel_loop = kernel_loop
+        self._nested = nested
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._running: list[_Job] = []  # innermost last; only the main thread changes it, under the lock
+        self._pumps = 0
+        self._cancel_turn: contextvars.ContextVar[Callable[[], None] | None] = contextvars.ContextVar("cancel_turn", default=None)
+
+    @property
+    def runners(self) -> Mapping[str, Runner]:
+        """What a Session takes as ``places``."""
+        return {"main": self.run_main, "kernel_loop": self.run_kernel_loop}
+
+    def belongs_to(self, cancel: Callable[[], None]) -> None:
+        """Tell, in the context of a turn, how an interrupt in one of its tools cancels it."""
+        self._cancel_turn.set(cancel)
+
+    async def run_main(self, thunk: Thunk) -> Any:
+        """Run a thunk on the main thread and return its value."""
+        return await self._send(_Job(thunk, on_loop=False, cancel_turn=self._cancel_turn.get()))
+
+    async def run_kernel_loop(self, thunk: Thunk) -> Any:
+        """Await on the kernel's loop the coroutine that a thunk returns, and return its value."""
+        return await self._send(_Job(thunk, on_loop=True, cancel_turn=self._cancel_turn.get()))
+
+    async def _send(self, job: _Job) -> Any:
+        if self._kernel_loop is None and not self._pumps:
+            raise ToolError("There is no main thread to run this tool on: start the turn from a cell.")
+        self._queue.put(job)
+        if self._kernel_loop is not None:
+            self._kernel_loop.call_soon_threadsafe(self._serve_from_loop)
+        try:
+            await asyncio.wrap_future(job.done)
+        except asyncio.CancelledError:
+            self._break_off(job)
+            raise
+        return job.result()
+
+    # -- served by the kernel's loop
+
+    def _serve_from_loop(self) -> None:
+        """Serve one job in a callback of the kernel's loop; an empty queue means that a pump was faster."""
+        try:
+            job = self._queue.get_nowait()
+        except queue.Empty:
+            return
+        if job is None or not job.done.set_running_or_notify_cancel():
+            return
+        if job.on_loop:
+            self._start_task(job)
+        else:
+            self._run_guarded(job, job.thunk, forward=True)
+
+    def _start_task(self, job: _Job) -> None:
+        """Make the job's coroutine a task of the running loop."""
+        loop = asyncio.get_running_loop()
+
+        def settle(task: asyncio.Task[Any]) -> None:
+            job.run(task.result)
+            job.done.set_result(None)
+
+        async def work() -> Any:
+            return await job.thunk()
+
+        job.task = loop.create_task(work(), context=job.context)
+        job.task.add_done_callback(settle, context=contextvars.copy_context())
+
+    # -- served by a blocked main thread
+
+    @contextmanager
+    def pumping(self) -> Iterator[None]:
+        """Mark the main thread as blocked by the sync entry, which serves by ``pump`` and is interruptible."""
+        self._pumps += 1
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+            self._pumps -= 1
+
+    def pump(self, timeout: float) -> None:
+        """Serve one job, or wait at most ``timeout`` seconds for one.
+
+        Raises:
+            KeyboardInterrupt: An interrupt landed here or in the job.
+        """
+        try:
+            job = self._queue.get(timeout=timeout)
+        except queue.Empty:
+            return
+        if job is None or not job.done.set_running_or_notify_cancel():
+            return
+        loop = self._kernel_loop
+        if not job.on_loop:
+            self._run_guarded(job, job.thunk, forward=False)
+        elif loop is None:
+            self._run_guarded(job, lambda: asyncio.run(job.thunk()), forward=False)
+        else:
+            self._run_guarded(job, lambda: self._nested(loop, job.thunk()), forward=False)
+
+    def wake(self) -> None:
+        """Let a pump look up from its wait; from any thread."""
+        self._queue.put(None)
+
+    # -- the guard
+
+    def _run_guarded(self, job: _Job, thunk: Thunk, *, forward: bool) -> None:
+        """Run a job's thunk on the main thread so that interrupts reach it.
+
+        Args:
+            job: The job.
+            thunk: What to run for it.
+            forward: Whether an interrupt goes on to the handler that stood before (the kernel's, which cancels the awaited cell);
+                else it is raised.
+
+        Raises:
+            KeyboardInterrupt: An interrupt landed in the job, and ``forward`` is False.
+        """
+        previous = signal.signal(signal.SIGINT, self._on_interrupt)
+        with self._lock:
+            self._running.append(job)
+        try:
+            job.run(thunk)
+        finally:
+            # A late signal of _break_off finds the job gone and is ignored by _on_interrupt.
+            with self._lock:
+                self._running.remove(job)
+            signal.signal(signal.SIGINT, previous)
+        if job.interrupted and job.cancel_turn is not None:
+            job.cancel_turn()
+        job.done.set_result(None)
+        if not job.interrupted:
+            return
+        if not forward:
+            raise KeyboardInterrupt
+        if callable(previous) and previous is not signal.default_int_handler:
+            previous(signal.SIGINT, None)
+
+    def _on_interrupt(self, _signum: int, _frame: Any) -> None:
+        if self._running and not self._lock.locked():
+            raise KeyboardInterrupt
+
+    def _break_off(self, job: _Job) -> None:
+        """End a job whose caller has gone: drop it, cancel its task, or break it out of a blocking call. From any thread."""
+        if job.done.cancel():
+            return
+        if job.on_loop and job.task is not None and self._kernel_loop is not None:
+            self._kernel_loop.call_soon_threadsafe(job.task.cancel)
+            return
+        with self._lock:
+            if job in self._running:
+                job.broken_off = True
+                _interrupt_main_thread()
+
+
+def _interrupt_main_thread() -> None:
+    """Break the main thread out of a blocking call; interrupt_main() alone does not wake sleeps, locks and subprocesses."""
+    main = threading.main_thread().ident
+    if sys.platform != "win32" and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        import _thread  # noqa: PLC0415  # only where signals cannot be sent to a thread
+
+        _thread.interrupt_main()
