@@ -13,7 +13,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +22,8 @@ from agent_kernel.errors import ToolError
 
 Thunk = Callable[[], Any]
 Runner = Callable[[Thunk], Awaitable[Any]]
-Nested = Callable[[asyncio.AbstractEventLoop, Coroutine[Any, Any, Any]], Any]
+KernelLoop = Callable[[], asyncio.AbstractEventLoop | None]
+Nested = Callable[[asyncio.AbstractEventLoop, asyncio.Task[None]], None]
 
 
 class _Job:
@@ -34,15 +35,22 @@ class _Job:
         self.cancel_turn = cancel_turn
         self.context = contextvars.copy_context()
         self.done: Future[None] = Future()
+        self.task: asyncio.Task[None] | None = None
+        self.armed = False  # whether an interrupt may be raised in the thunk right now
         self.broken_off = False
         self.interrupted = False
-        self.task: asyncio.Task[Any] | None = None
-        self._outcome: Callable[[], Any] = lambda: None
+        self._outcome: Callable[[], Any] = _lost
+
+    def result(self) -> Any:
+        """Return what the thunk returned, or raise what it raised; outcomes travel as values, because futures refuse some exceptions."""
+        return self._outcome()
 
     def run(self, thunk: Thunk) -> None:
-        """Run a thunk and keep how it ended; outcomes travel as a value, because futures refuse some exceptions."""
+        """Run a thunk in the job's context, open to interrupts, and keep how it ended."""
         try:
+            self.armed = True
             value = self.context.run(thunk)
+            self.armed = False
         except KeyboardInterrupt:
             self.interrupted = not self.broken_off
             self.fail(ToolError("interrupted"))
@@ -50,6 +58,13 @@ class _Job:
             self.fail(error)
         else:
             self._outcome = lambda: value
+        finally:
+            self.armed = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        """Await on a loop what the thunk returns; in a copy of the context, which may be entered further up the stack."""
+        self.task = loop.create_task(self.work(), context=self.context.copy())
+        return self.task
 
     def fail(self, error: BaseException) -> None:
         """Let ``result`` raise."""
@@ -59,22 +74,31 @@ class _Job:
 
         self._outcome = outcome
 
-    def result(self) -> Any:
-        """Return what the thunk returned, or raise what it raised."""
-        return self._outcome()
+    async def work(self) -> None:
+        """Await what the thunk returns, and keep how it ended."""
+        try:
+            value = await self.thunk()
+        except BaseException as error:  # the user's code; a SystemExit would end the kernel's loop
+            self.fail(error)
+        else:
+            self._outcome = lambda: value
+
+
+def _lost() -> Any:
+    raise ToolError("interrupted")
 
 
 class Places:
     """The kernel's main thread as a place where tools run."""
 
-    def __init__(self, *, kernel_loop: asyncio.AbstractEventLoop | None, nested: Nested) -> None:
-        """Name the loop that the main thread runs when no cell blocks it (None in a terminal).
+    def __init__(self, *, kernel_loop: KernelLoop, nested: Nested) -> None:
+        """Name the loop that the main thread runs when no cell blocks it.
 
         Args:
-            kernel_loop: The kernel's own loop.
-            nested: Runs a coroutine on a loop that is blocked further up the stack.
+            kernel_loop: Gives the kernel's own loop, which may not be there yet at load; None in a terminal.
+            nested: Runs a loop that is blocked further up the stack until a task of it is done.
         """
-        self._kernel_loop = kernel_loop
+        self._find_loop = kernel_loop
         self._nested = nested
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -86,6 +110,10 @@ class Places:
     def runners(self) -> Mapping[str, Runner]:
         """What a Session takes as ``places``."""
         return {"main": self.run_main, "kernel_loop": self.run_kernel_loop}
+
+    @property
+    def _kernel_loop(self) -> asyncio.AbstractEventLoop | None:
+        return self._find_loop()
 
     def belongs_to(self, cancel: Callable[[], None]) -> None:
         """Tell, in the context of a turn, how an interrupt in one of its tools cancels it."""
@@ -100,11 +128,12 @@ class Places:
         return await self._send(_Job(thunk, on_loop=True, cancel_turn=self._cancel_turn.get()))
 
     async def _send(self, job: _Job) -> Any:
-        if self._kernel_loop is None and not self._pumps:
+        loop = self._kernel_loop
+        if loop is None and not self._pumps:
             raise ToolError("There is no main thread to run this tool on: start the turn from a cell.")
         self._queue.put(job)
-        if self._kernel_loop is not None:
-            self._kernel_loop.call_soon_threadsafe(self._serve_from_loop)
+        if loop is not None:
+            loop.call_soon_threadsafe(self._serve_from_loop)
         try:
             await asyncio.wrap_future(job.done)
         except asyncio.CancelledError:
@@ -116,30 +145,18 @@ class Places:
 
     def _serve_from_loop(self) -> None:
         """Serve one job in a callback of the kernel's loop; an empty queue means that a pump was faster."""
-        try:
-            job = self._queue.get_nowait()
-        except queue.Empty:
-            return
-        if job is None or not job.done.set_running_or_notify_cancel():
+        job = None
+        while job is None:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return
+        if not job.done.set_running_or_notify_cancel():
             return
         if job.on_loop:
-            self._start_task(job)
+            job.start(asyncio.get_running_loop()).add_done_callback(lambda _: job.done.set_result(None))
         else:
             self._run_guarded(job, job.thunk, forward=True)
-
-    def _start_task(self, job: _Job) -> None:
-        """Make the job's coroutine a task of the running loop."""
-        loop = asyncio.get_running_loop()
-
-        def settle(task: asyncio.Task[Any]) -> None:
-            job.run(task.result)
-            job.done.set_result(None)
-
-        async def work() -> Any:
-            return await job.thunk()
-
-        job.task = loop.create_task(work(), context=job.context)
-        job.task.add_done_callback(settle, context=contextvars.copy_context())
 
     # -- served by a blocked main thread
 
@@ -166,13 +183,7 @@ class Places:
             return
         if job is None or not job.done.set_running_or_notify_cancel():
             return
-        loop = self._kernel_loop
-        if not job.on_loop:
-            self._run_guarded(job, job.thunk, forward=False)
-        elif loop is None:
-            self._run_guarded(job, lambda: asyncio.run(job.thunk()), forward=False)
-        else:
-            self._run_guarded(job, lambda: self._nested(loop, job.thunk()), forward=False)
+        self._run_guarded(job, (lambda: self._run_nested(job)) if job.on_loop else job.thunk, forward=False)
 
     def wake(self) -> None:
         """Let a pump look up from its wait; from any thread."""
@@ -195,13 +206,10 @@ class Places:
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         with self._lock:
             self._running.append(job)
-        try:
-            job.run(thunk)
-        finally:
-            # A late signal of _break_off finds the job gone and is ignored by _on_interrupt.
-            with self._lock:
-                self._running.remove(job)
-            signal.signal(signal.SIGINT, previous)
+        job.run(thunk)
+        with self._lock:  # a late signal of _break_off has arrived by now, and met a job that is no longer armed
+            self._running.remove(job)
+        signal.signal(signal.SIGINT, previous)
         if job.interrupted and job.cancel_turn is not None:
             job.cancel_turn()
         job.done.set_result(None)
@@ -212,16 +220,33 @@ class Places:
         if callable(previous) and previous is not signal.default_int_handler:
             previous(signal.SIGINT, None)
 
+    def _run_nested(self, job: _Job) -> Any:
+        """Run an async job while its loop is blocked further up the stack."""
+        loop = self._kernel_loop
+        if loop is None:
+            asyncio.run(job.work())
+        else:
+            self._nested(loop, job.start(loop))
+        return job.result()
+
     def _on_interrupt(self, _signum: int, _frame: Any) -> None:
-        if self._running and not self._lock.locked():
-            raise KeyboardInterrupt
+        """Break the innermost job: an async one is cancelled first, because a raise could hit any other task of its loop."""
+        job = self._running[-1] if self._running else None
+        if job is None or not job.armed:
+            return
+        job.interrupted = job.interrupted or not job.broken_off
+        if job.task is not None and not job.task.cancelling():
+            job.task.get_loop().call_soon_threadsafe(job.task.cancel)
+            return
+        job.armed = False
+        raise KeyboardInterrupt
 
     def _break_off(self, job: _Job) -> None:
         """End a job whose caller has gone: drop it, cancel its task, or break it out of a blocking call. From any thread."""
         if job.done.cancel():
             return
-        if job.on_loop and job.task is not None and self._kernel_loop is not None:
-            self._kernel_loop.call_soon_threadsafe(job.task.cancel)
+        if job.task is not None:
+            job.task.get_loop().call_soon_threadsafe(job.task.cancel)
             return
         with self._lock:
             if job in self._running:

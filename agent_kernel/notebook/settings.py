@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -38,7 +38,7 @@ class Values(Struct, frozen=True, kw_only=True):
     model: str | None
     base_url: str | None
     system_prompt: str | None
-    approve: str | None
+    approve: Literal["allow", "ask", "deny"] | None
     max_rounds: int
     max_parallel_tools: int
     max_result_chars: int

@@ -1,0 +1,275 @@
+"""App: what one kernel holds, and the only place that builds it: settings, engine, history, side store, models, sessions, views.
+
+Turns are prepared here in full before they begin, so that a refused one (a wrong option, a busy session) changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+from agent_kernel.agent.approval import Policy
+from agent_kernel.agent.session import Session
+from agent_kernel.agent.turn import Limits
+from agent_kernel.errors import SessionBusy
+from agent_kernel.notebook.asking import Asker
+from agent_kernel.notebook.bridge import Bridge, Work, follow
+from agent_kernel.notebook.cells import Cells, Request
+from agent_kernel.notebook.engine import STOP_SECONDS, Engine
+from agent_kernel.notebook.models import Models
+from agent_kernel.notebook.namespace import Agent, chosen, offered
+from agent_kernel.notebook.options import Options
+from agent_kernel.notebook.settings import Settings, Values
+from agent_kernel.protocol.events import Event
+from agent_kernel.protocol.fold import TurnState
+from agent_kernel.store.artifacts import Artifacts
+from agent_kernel.store.history import History
+from agent_kernel.tools.toolbox import Toolbox
+from agent_kernel.views.plain import AnswerView, PlainView
+from agent_kernel.views.view import View
+
+WARM = ("openai", "anywidget", "duckdb")  # what a first turn would wait for, up to 0.6 s together
+
+SYSTEM_PROMPT = (
+    "You work in a Jupyter notebook. Use the tools on offer where they help, several at once where they do not depend on each other. "
+    "Answer in Markdown. A tool result marked as truncated is kept whole under its handle."
+)
+
+
+class App:
+    """One kernel's agent."""
+
+    def __init__(self, shell: Any, *, settings: Settings | None = None) -> None:
+        """Build what costs nothing; a session, its model and its store come with the first turn.
+
+        Args:
+            shell: The IPython shell, in a kernel or a terminal.
+            settings: None: from this process's environment and settings file.
+        """
+        self.shell = shell
+        self.settings = Settings() if settings is None else settings
+        self.engine = Engine()
+        self.bridge = Bridge(self.engine, kernel_loop=self._kernel_loop)
+        self.cells = Cells(shell)
+        self.history = History.open(None)
+        self.models = Models(shell.user_ns)
+        self._asker = Asker(shell, self.bridge.places)
+        self._artifacts: Artifacts | None = None
+        self._session: Session | None = None
+        self._sessions: list[Session] = []  # all that this kernel made, to be closed with it
+        self.agent = Agent(settings=self.settings, history=self.history, session=self.session, tools=self.offered, result=self.result)
+
+    @property
+    def in_kernel(self) -> bool:
+        """Whether a front end shows what we display (not so in a terminal)."""
+        return hasattr(self.shell, "kernel")
+
+    def warm(self) -> None:
+        """Import beside the first cells what the first turn will need."""
+        self.engine.warm(WARM)
+
+    def close(self) -> None:
+        """Stop what runs, release what is held; idempotent and silent."""
+        with suppress(Exception):  # the kernel goes down, or the engine is gone already
+            self.engine.submit(self._close()).result(STOP_SECONDS)
+        self.engine.stop()
+
+    # -- what the namespace and the commands look at
+
+    def session(self) -> Session:
+        """Return the current session, made on first use."""
+        return self._session if self._session is not None else self.engine.wait(self.current())
+
+    def offered(self) -> Toolbox:
+        """Return the tools that the namespace offers now."""
+        return chosen(offered(self.shell.user_ns), None)
+
+    def result(self, handle: str) -> Any:
+        """Return the whole output behind a handle of the current session.
+
+        Raises:
+            ArtifactNotFound: The session has no such handle.
+        """
+        return self.engine.wait(self.read(handle))
+
+    async def read(self, handle: str) -> Any:
+        """Return the whole output behind a handle of the current session; on the engine.
+
+        Raises:
+            ArtifactNotFound: The session has no such handle.
+        """
+        return await (await self.current()).result(handle)
+
+    async def current(self) -> Session:
+        """Return the current session; on the engine."""
+        if self._session is None:
+            self._session = await self.open_session()
+        return self._session
+
+    async def open_session(self, name: str | None = None) -> Session:
+        """Make a new session by the settings; on the engine."""
+        values = self.settings.values()
+        session = Session(
+            await self.models.default(values),
+            history=self.history,
+            artifacts=self.artifacts(values),
+            name=name,
+            system_prompt=values.system_prompt or SYSTEM_PROMPT,
+            max_rounds=values.max_rounds,
+            max_parallel_tools=values.max_parallel_tools,
+            max_result_chars=values.max_result_chars,
+            max_input_tokens=values.max_input_tokens,
+            answer_at_limit=values.answer_at_limit,
+            approve=self._asker.approve,
+            places=self.bridge.places.runners,
+        )
+        self._sessions.append(session)
+        return session
+
+    def use(self, session: Session) -> None:
+        """Make a session the current one."""
+        self._session = session
+
+    def artifacts(self, values: Values) -> Artifacts:
+        """Return the side store, made on first use; one for the kernel's life."""
+        if self._artifacts is None:
+            self._artifacts = Artifacts.open(values.home)
+        return self._artifacts
+
+    # -- turns
+
+    def ask(self, prompt: str, options: Options) -> Work[TurnState]:
+        """Return a turn for a prompt, ready for either entry; called in the cell that asks."""
+        return self._turn(options, lambda session, policy: session.ask(prompt, policy=policy), rerun=self.cells.request())
+
+    def retry(self, options: Options) -> Work[TurnState]:
+        """Return a turn that goes on with the current session's pending prompt."""
+        return self._turn(options, lambda session, policy: session.retry(policy=policy), rerun=Request())
+
+    def _turn(self, options: Options, begin: Callable[[Session, Policy | None], AsyncIterator[Event]], *, rerun: Request) -> Work[TurnState]:
+        standing = self.settings.values()
+        values = self.settings.values({"max_rounds": options.max_rounds, "approve": options.approve})
+        turn = _Stoppable()
+        view = self.view(quiet=options.quiet, plain=values.view == "plain")
+        say = _sayer()
+
+        async def run() -> TurnState:
+            session = await self._wanted(options)
+            _refuse_busy(session)
+            tools = chosen(offered(self.shell.user_ns), options.tools)
+            model = await self.models.wanted(options.model, values, session.model)
+            kept = await self.cells.replace(rerun, session)
+            if kept is not None:
+                say(kept)
+            before = session.model
+            session.tools, session.model, session.limits = tools, model, _limits(values)
+            session.max_result_chars = values.max_result_chars
+            turn.attach(session)
+            state = session.state
+            try:
+                return await follow(begin(session, values.approve), lambda: session.state, view)
+            finally:
+                if session.state is not None and session.state is not state:
+                    self.cells.note(rerun, session.id, session.state)
+                session.limits = _limits(standing)
+                if options.model is not None and session.model is model:
+                    session.model = before
+
+        return Work(run(), turn.cancel)
+
+    async def _wanted(self, options: Options) -> Session:
+        """Return the session that the options ask for, and make it the current one."""
+        if options.new:
+            self._session = await self.open_session(options.name)
+        elif options.name is not None:
+            self._session = await self._named(options.name)
+        return await self.current()
+
+    async def _named(self, name: str) -> Session:
+        """Return the newest session of a name, or a new one."""
+        if self._session is not None and self._session.name == name:
+            return self._session
+        for record in await self.history.list():
+            if record.name == name:
+                return await self.resumed(record.id)
+        return await self.open_session(name)
+
+    async def resumed(self, session_id: str) -> Session:
+        """Return a stored session: the object that this kernel has of it, else one that continues it."""
+        for session in self._sessions:
+            if session.id == session_id:
+                return session
+        session = await self.open_session()
+        await session.resume(session_id)
+        return session
+
+    def view(self, *, quiet: bool, plain: bool) -> View:
+        """Choose how a turn is shown in the cell that asks."""
+        if quiet:
+            return AnswerView(sys.stdout)
+        if self.in_kernel and not plain:
+            return PlainView(sys.stdout)
+        return PlainView(sys.stdout)
+
+    def _kernel_loop(self) -> asyncio.AbstractEventLoop | None:
+        """Return the loop that the kernel's main thread runs: tornado's wrapper knows it, once the kernel has started."""
+        loop = getattr(getattr(getattr(self.shell, "kernel", None), "io_loop", None), "asyncio_loop", None)
+        return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+
+    async def _close(self) -> None:
+        for session in self._sessions:
+            session.cancel()
+        for session in self._sessions:
+            await session.close()
+        await self.models.close()
+        if self._artifacts is not None:
+            await self._artifacts.close()
+        await self.history.close()
+
+
+class _Stoppable:
+    """A turn that can be stopped before and after it has a session."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._stopped = False
+
+    def attach(self, session: Session) -> None:
+        """Name the session; a stop that came earlier counts now."""
+        if self._stopped:
+            raise asyncio.CancelledError
+        self._session = session
+
+    def cancel(self) -> None:
+        """Stop the turn; from any thread, idempotent."""
+        self._stopped = True
+        if self._session is not None:
+            self._session.cancel()
+
+
+def _refuse_busy(session: Session) -> None:
+    """Refuse a second turn before anything of the running one is changed.
+
+    Raises:
+        SessionBusy: A turn is running.
+    """
+    if session.running:
+        raise SessionBusy("A turn is running in this session. Wait for it, stop it, or start another session with --new.")
+
+
+def _limits(values: Values) -> Limits:
+    return Limits(
+        max_rounds=values.max_rounds,
+        max_parallel_tools=values.max_parallel_tools,
+        max_input_tokens=values.max_input_tokens,
+        answer_at_limit=values.answer_at_limit,
+    )
+
+
+def _sayer() -> Callable[[str], None]:
+    """Return what prints a line into the cell that asks, from any thread."""
+    stream = sys.stdout
+    return lambda line: print(line, file=stream, flush=True)  # the cell's own output
