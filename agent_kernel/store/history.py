@@ -97,10 +97,10 @@ def thread(turns: Iterable[TurnRecord]) -> list[Message]:
     """Return a session's messages: its turns' messages in order, partial answers dropped where a retry followed."""
     messages: list[Message] = []
     for line in lines(turns):
+        said: list[Message] = []
         for turn in line:
-            if turn is not line[0]:
-                messages = without_partial(messages)
-            messages += turn_messages(turn)
+            said = [*without_partial(said), *turn_messages(turn)]
+        messages += said
     return messages
 
 

@@ -1,0 +1,119 @@
+"""From a Model's Deltas to the facts of an answer, while they arrive.
+
+The model is read by a task of its own, so that a cancel ends the wait at once and a slow consumer does not stall the socket; the task
+never runs more than a few hundred deltas ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from agent_kernel.agent.answer import Answer
+from agent_kernel.agent.cancellation import Cancellation, Inbox
+from agent_kernel.agent.dispatch import Fact
+from agent_kernel.agent.redact import Redactor
+from agent_kernel.model.base import Model
+from agent_kernel.protocol.events import (
+    FinishDelta,
+    ReasoningAppended,
+    ReasoningDelta,
+    TextAppended,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallDrafted,
+    UsageDelta,
+)
+from agent_kernel.protocol.request import ModelRequest
+from agent_kernel.protocol.text import well_formed
+
+AHEAD = 512  # deltas that the reading task may be ahead of the consumer
+CLOSE_GRACE = 1.0  # seconds that a model gets to close its stream
+
+
+class _End:
+    """The stream is over; ``error`` is what broke it, or None."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+
+async def stream_answer(
+    model: Model, request: ModelRequest, answer: Answer, redactor: Redactor, cancellation: Cancellation
+) -> AsyncGenerator[Fact, None]:
+    """Read one answer into ``answer`` and yield what can be shown of it.
+
+    Raises:
+        ModelError: The model could not answer.
+        TurnCancelled: The turn was asked to stop.
+    """
+    inbox: Inbox[Any] = Inbox(cancellation)
+    answer.redacting = redactor.stream()
+    reader = asyncio.create_task(_read(model, request, inbox))
+    try:
+        while True:
+            delta = inbox.take()
+            if delta is None:
+                delta = await inbox.get()
+            if type(delta) is TextDelta:
+                text = delta.text if delta.text.isascii() else well_formed(delta.text)
+                text = answer.redacting.feed(text)
+                if text:
+                    answer.texts.append(text)
+                    answer.shown = answer.shown or not text.isspace()
+                    yield TextAppended, {"text": text}
+            elif type(delta) is _End:
+                held = answer.flush()
+                if held:
+                    yield TextAppended, {"text": held}
+                if delta.error is not None:
+                    raise delta.error
+                return
+            else:
+                fact = _gathered(answer, delta, redactor)
+                if fact is not None:
+                    yield fact
+    finally:
+        if not reader.done():
+            reader.cancel()
+            await asyncio.wait({reader}, timeout=CLOSE_GRACE)
+
+
+def _gathered(answer: Answer, delta: Any, redactor: Redactor) -> Fact | None:
+    if type(delta) is ToolCallDelta:
+        drafted = answer.assembler.feed(delta)
+        return ToolCallDrafted, {"call_id": drafted.call_id, "name": drafted.name, "arguments": drafted.arguments}
+    if type(delta) is ReasoningDelta:
+        text = redactor.values(well_formed(delta.text))
+        answer.reasonings.append(text)
+        return ReasoningAppended, {"text": text}
+    if type(delta) is UsageDelta:
+        answer.usage = delta.usage
+    elif type(delta) is FinishDelta:
+        answer.finish_reason = delta.reason or answer.finish_reason
+        answer.model = delta.model or answer.model
+    else:
+        raise TypeError(f"a model yielded {type(delta).__name__}, which is no Delta")
+    return None
+
+
+async def _read(model: Model, request: ModelRequest, inbox: Inbox[Any]) -> None:
+    """Move a model's deltas to the inbox, an error or the end last."""
+    error: Exception | None = None
+    try:
+        stream = model.stream(request)
+        try:
+            async for delta in stream:
+                inbox.put(delta)
+                if len(inbox) >= AHEAD:
+                    await inbox.room()
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                with contextlib.suppress(Exception):  # the stream is over; what its closing says changes nothing
+                    await close()
+    except Exception as raised:  # a user's Model may raise anything; the turn decides what it means
+        error = raised
+    inbox.put(_End(error))
