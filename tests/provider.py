@@ -21,7 +21,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 DONE = b"data: [DONE]\n\n"
 
@@ -117,7 +117,7 @@ class Provider:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="provider", daemon=True)
 
-    def __enter__(self) -> Provider:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(10)
         return self
