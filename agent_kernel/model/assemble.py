@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ MAX_CALLS = 256
 MAX_CALL_CHARS = 256 * 1024
 MAX_RESPONSE_CHARS = 1024 * 1024
 MAX_NAME_CHARS = 256
+KINDS = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 MARKS = re.compile(r'\\.|\\\Z|["{}\[\]]', re.DOTALL)
 
 
@@ -236,12 +238,13 @@ def parse_arguments(text: str) -> dict[str, Any]:
     Raises:
         InvalidArguments: The text is anything else; the message names the problem.
     """
-    value = _decoded(text)
-    if isinstance(value, str):  # the object was encoded twice
-        value = _decoded(value)
-    if isinstance(value, dict):
-        return value
-    raise InvalidArguments(f"The arguments must be a JSON object, but are {_kind(value)}: {_clipped(text)}")
+    value = inner = _decoded(text)
+    if isinstance(value, str):  # perhaps the object was encoded twice
+        with suppress(InvalidArguments):
+            inner = _decoded(value)
+    if isinstance(inner, dict):
+        return inner
+    raise InvalidArguments(f"The arguments must be a JSON object, but are {KINDS[type(value)]}: {_clipped(text)}")
 
 
 def valid_arguments(text: str) -> str:
@@ -266,11 +269,6 @@ def _decoded(text: str) -> Any:
         raise InvalidArguments(f"The arguments are no valid JSON: {error}: {_clipped(text)}") from error
     except RecursionError as error:
         raise InvalidArguments(f"The arguments are nested too deeply: {_clipped(text)}") from error
-
-
-def _kind(value: Any) -> str:
-    names = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
-    return names[type(value)]
 
 
 def _clipped(text: str, limit: int = 200) -> str:
