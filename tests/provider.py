@@ -19,6 +19,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -111,6 +112,7 @@ class Provider:
 
     def __init__(self, cases: dict[str, dict[str, Any]] | None = None) -> None:
         self.requests: dict[str, list[Request]] = {}
+        self.connections = 0
         self._cases = cases or {}
         self._replies: dict[str, list[Reply]] = {}
         self._port = 0
@@ -143,6 +145,13 @@ class Provider:
         """Let a waiting answer go on."""
         self._loop.call_soon_threadsafe(event.set)
 
+    def open_connections(self, wait_for: int | None = None, seconds: float = 10) -> int:
+        """How many connections are open; waits until there are ``wait_for`` of them, if given."""
+        end = time.monotonic() + seconds
+        while wait_for is not None and len(self._open) != wait_for and time.monotonic() < end:
+            time.sleep(0.005)
+        return len(self._open)
+
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -159,6 +168,7 @@ class Provider:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         self._open.add(task)
+        self.connections += 1
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             while await self._exchange(reader, writer):

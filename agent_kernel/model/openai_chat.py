@@ -127,7 +127,7 @@ class OpenAIModel:
             async with AsyncExitStack() as stack:
                 response = await self._opened(stack, source, request, clock)
                 pieces = response.iter_bytes()
-                stack.push_async_callback(pieces.aclose)
+                stack.push_async_callback(_unwound, response, pieces)
                 while (piece := await clock.next(pieces)) is not None:
                     for delta in decoder.feed(piece):
                         yield delta
@@ -268,6 +268,19 @@ async def _closed(keeper: AsyncGenerator[None]) -> None:
 async def _drained(pieces: AsyncGenerator[bytes]) -> None:
     """Read past the end mark: a connection with unread bytes cannot be used again."""
     with suppress(Exception):  # the answer is complete; how its connection ends does not matter
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in pieces:
+                pass
+
+
+async def _unwound(response: Any, pieces: AsyncGenerator[bytes]) -> None:
+    """Close an answer, finished or not, and leave nothing to the garbage collector.
+
+    The transport reads through a chain of generators. Closing the outer one would leave the inner ones to tasks that the loop
+    starts later; reading on after the response was closed ends all of them here, by the transport's own exception.
+    """
+    await response.close()
+    with suppress(Exception):
         async with asyncio.timeout(DRAIN_SECONDS):
             async for _ in pieces:
                 pass
