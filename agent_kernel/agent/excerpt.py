@@ -76,9 +76,20 @@ def _joins(text: str, index: int) -> bool:
     before, after = text[index - 1], text[index]
     if before == "\r" and after == "\n":
         return True
-    both_flags = "\U0001f1e6" <= before <= "\U0001f1ff" and "\U0001f1e6" <= after <= "\U0001f1ff"
+    in_flag = _is_flag_half(after) and _flag_halves_before(text, index) % 2 == 1
     skin_tone = "\U0001f3fb" <= after <= "\U0001f3ff"
-    return bool(unicodedata.combining(after)) or after in _JOINERS or before == "\u200d" or both_flags or skin_tone
+    return bool(unicodedata.combining(after)) or after in _JOINERS or before == "\u200d" or in_flag or skin_tone
+
+
+def _is_flag_half(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _flag_halves_before(text: str, index: int) -> int:
+    start = index
+    while start > max(0, index - 4_000) and _is_flag_half(text[start - 1]):
+        start -= 1
+    return index - start
 
 
 def _before_cluster(text: str, index: int) -> int:

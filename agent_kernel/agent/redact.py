@@ -89,15 +89,15 @@ class Redactor:
             start = end
 
     def _safe_end(self, text: str, start: int, end: int) -> int:
-        """Move a chunk's end to where no key can stand across it: past an open key block, then to white space."""
-        block = text.rfind("-----BEGIN", start, end)
-        if block >= 0 and text.find("-----END", block, end) < 0:
-            closing = text.find("-----END", end, end + _REACH)
-            end = closing + 8 if closing >= 0 else end
+        """Move a chunk's end to where no key can stand across it: to white space, and past an open key block."""
         for index in range(end, min(end + _REACH, len(text))):
             if text[index].isspace() and not self._spans(text, index):
-                return index
-        return end
+                end = index
+                break
+        block = text.rfind("-----BEGIN", start, end + 10)
+        closing = text.find("-----END", block, end + _REACH) if block >= 0 else -1
+        closed = text.find("-----", closing + 8, closing + 100) if closing >= 0 else -1
+        return max(end, closed + 5) if closed >= 0 else end
 
     def _spans(self, text: str, index: int) -> bool:
         return any(

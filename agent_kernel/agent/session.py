@@ -264,7 +264,7 @@ class Session:
             session_id=self.id,
             turn_id=turn_id,
             prompt=prompt,
-            prior=self._said.sent,
+            prior=list(self._said.sent),
             asked=asked,
             model=self.model,
             toolbox=self.tools,
