@@ -80,8 +80,11 @@ class App:
     # -- what the namespace and the commands look at
 
     def session(self) -> Session:
-        """Return the current session, made on first use."""
-        return self._session if self._session is not None else self.engine.wait(self.current())
+        """Return the current session, made on first use, with the tools that the namespace offers now."""
+        session = self._session if self._session is not None else self.engine.wait(self.current())
+        if not session.running:
+            session.tools = self.offered()
+        return session
 
     def offered(self) -> Toolbox:
         """Return the tools that the namespace offers now."""

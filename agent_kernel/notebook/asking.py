@@ -12,7 +12,7 @@ from typing import Any
 from agent_kernel.notebook.places import Places
 from agent_kernel.protocol.messages import ToolCall
 
-NOBODY = "Denied: nobody can be asked here, because this front end takes no input. Allow calls with --approve allow."
+NOBODY = "this front end takes no input to ask on; use --approve allow"
 
 SHOWN = 500  # characters of the arguments in a question
 

@@ -24,7 +24,7 @@ class _Loaded:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self.app = App(shell)
-        self._magics = AgentMagics(shell, self.app)
+        self._magics = AgentMagics(self.app)
         self._registered: list[str] = []
         self._replaced: dict[tuple[str, str], Any] = {}
         self._prompts = CellPrompt(self._owns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from IPython.core.magic import Magics, no_var_expand
+from IPython.core.magic import no_var_expand
 
 from agent_kernel.errors import AgentKernelError, TurnInterrupted
 from agent_kernel.notebook.app import App
@@ -23,12 +23,11 @@ SPARE_NAME = "ak"  # where another extension has taken the name
 STOPPED = "The turn was stopped. Continue it with %agent retry."
 
 
-class AgentMagics(Magics):
-    """The magics of one shell."""
+class AgentMagics:
+    """The magics of one shell; extension.py registers them under their names."""
 
-    def __init__(self, shell: Any, app: App) -> None:
-        """Take the shell and the App that answers."""
-        super().__init__(shell)
+    def __init__(self, app: App) -> None:
+        """Take the App that answers."""
         self.app = app
 
     @no_var_expand

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from agent_kernel.errors import ToolError
@@ -45,11 +46,11 @@ class _Job:
         """Return what the thunk returned, or raise what it raised; outcomes travel as values, because futures refuse some exceptions."""
         return self._outcome()
 
-    def run(self, thunk: Thunk) -> None:
-        """Run a thunk in the job's context, open to interrupts, and keep how it ended."""
+    def run(self) -> None:
+        """Run the thunk in the job's context, open to interrupts, and keep how it ended."""
         try:
             self.armed = True
-            value = self.context.run(thunk)
+            value = self.context.run(self.thunk)
             self.armed = False
         except KeyboardInterrupt:
             self.interrupted = not self.broken_off
@@ -104,6 +105,8 @@ class Places:
         self._lock = threading.Lock()
         self._running: list[_Job] = []  # innermost last; only the main thread changes it, under the lock
         self._pumps = 0
+        self._tasks: set[asyncio.Task[None]] = set()  # async jobs on the kernel's loop
+        self._nesting = False  # whether a pump runs the kernel's loop right now
         self._cancel_turn: contextvars.ContextVar[Callable[[], None] | None] = contextvars.ContextVar("cancel_turn", default=None)
 
     @property
@@ -144,19 +147,24 @@ class Places:
     # -- served by the kernel's loop
 
     def _serve_from_loop(self) -> None:
-        """Serve one job in a callback of the kernel's loop; an empty queue means that a pump was faster."""
-        job = None
-        while job is None:
+        """Serve what waits, in a callback of the kernel's loop; a pump serves by itself, and runs this only while it runs the loop."""
+        while not self._pumps or self._nesting:
             try:
                 job = self._queue.get_nowait()
             except queue.Empty:
                 return
-        if not job.done.set_running_or_notify_cancel():
-            return
-        if job.on_loop:
-            job.start(asyncio.get_running_loop()).add_done_callback(lambda _: job.done.set_result(None))
-        else:
-            self._run_guarded(job, job.thunk, forward=True)
+            if job is None or not job.done.set_running_or_notify_cancel():
+                continue
+            if job.on_loop:
+                self._start_task(job, asyncio.get_running_loop())
+            else:
+                self._run_guarded(job, forward=not self._pumps)
+
+    def _start_task(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
+        task = job.start(loop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: job.done.set_result(None))
 
     # -- served by a blocked main thread
 
@@ -170,6 +178,9 @@ class Places:
         finally:
             signal.signal(signal.SIGINT, previous)
             self._pumps -= 1
+            loop = self._kernel_loop
+            if loop is not None and not self._pumps:
+                loop.call_soon_threadsafe(self._serve_from_loop)  # what came too late for the pump
 
     def pump(self, timeout: float) -> None:
         """Serve one job, or wait at most ``timeout`` seconds for one.
@@ -183,7 +194,32 @@ class Places:
             return
         if job is None or not job.done.set_running_or_notify_cancel():
             return
-        self._run_guarded(job, (lambda: self._run_nested(job)) if job.on_loop else job.thunk, forward=False)
+        loop = self._kernel_loop
+        if not job.on_loop:
+            self._run_guarded(job, forward=False)
+        elif loop is None:
+            job.thunk = partial(_run_alone, job.thunk)
+            self._run_guarded(job, forward=False)
+        else:
+            self._start_task(job, loop)
+            self._run_loop(loop, job.cancel_turn)
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop, cancel_turn: Callable[[], None] | None) -> None:
+        """Run the kernel's loop, which is blocked further up the stack, until its async jobs are done."""
+
+        async def until_done(run: _Job) -> None:
+            while self._tasks and not run.interrupted:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+        def nested() -> None:
+            self._nesting = True
+            try:
+                self._nested(loop, loop.create_task(until_done(run), context=contextvars.copy_context()))
+            finally:
+                self._nesting = False
+
+        run = _Job(nested, on_loop=True, cancel_turn=cancel_turn)
+        self._run_guarded(run, forward=False)
 
     def wake(self) -> None:
         """Let a pump look up from its wait; from any thread."""
@@ -191,12 +227,11 @@ class Places:
 
     # -- the guard
 
-    def _run_guarded(self, job: _Job, thunk: Thunk, *, forward: bool) -> None:
+    def _run_guarded(self, job: _Job, *, forward: bool) -> None:
         """Run a job's thunk on the main thread so that interrupts reach it.
 
         Args:
             job: The job.
-            thunk: What to run for it.
             forward: Whether an interrupt goes on to the handler that stood before (the kernel's, which cancels the awaited cell);
                 else it is raised.
 
@@ -206,7 +241,7 @@ class Places:
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         with self._lock:
             self._running.append(job)
-        job.run(thunk)
+        job.run()
         with self._lock:  # a late signal of _break_off has arrived by now, and met a job that is no longer armed
             self._running.remove(job)
         signal.signal(signal.SIGINT, previous)
@@ -220,23 +255,15 @@ class Places:
         if callable(previous) and previous is not signal.default_int_handler:
             previous(signal.SIGINT, None)
 
-    def _run_nested(self, job: _Job) -> Any:
-        """Run an async job while its loop is blocked further up the stack."""
-        loop = self._kernel_loop
-        if loop is None:
-            asyncio.run(job.work())
-        else:
-            self._nested(loop, job.start(loop))
-        return job.result()
-
     def _on_interrupt(self, _signum: int, _frame: Any) -> None:
-        """Break the innermost job: an async one is cancelled first, because a raise could hit any other task of its loop."""
+        """Break the innermost job; async ones are cancelled first, because a raise could hit any other task of their loop."""
         job = self._running[-1] if self._running else None
         if job is None or not job.armed:
             return
-        job.interrupted = job.interrupted or not job.broken_off
-        if job.task is not None and not job.task.cancelling():
-            job.task.get_loop().call_soon_threadsafe(job.task.cancel)
+        first, job.interrupted = not job.interrupted, job.interrupted or not job.broken_off
+        if job.on_loop and first and self._tasks:
+            for task in list(self._tasks):
+                task.get_loop().call_soon_threadsafe(task.cancel)
             return
         job.armed = False
         raise KeyboardInterrupt
@@ -252,6 +279,15 @@ class Places:
             if job in self._running:
                 job.broken_off = True
                 _interrupt_main_thread()
+
+
+def _run_alone(thunk: Thunk) -> Any:
+    """Await what a thunk returns on a loop of its own, where there is no kernel."""
+
+    async def work() -> Any:
+        return await thunk()
+
+    return asyncio.run(work())
 
 
 def _interrupt_main_thread() -> None:

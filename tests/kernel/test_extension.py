@@ -21,7 +21,7 @@ def shape():
         {kind: sorted(table) for kind, table in ip.magics_manager.magics.items()},
         [list(map(str, places)) for places in (manager.cleanup_transforms, manager.token_transformers, manager.line_transforms, ip.input_transformers_post)],
         {event: len(callbacks) for event, callbacks in ip.events.callbacks.items()},
-        sorted(ip.magics_manager.registry),
+        sorted(name for name in ip.magics_manager.registry if name != 'ExtensionMagics'),  # IPython's own, made at the first %load_ext
         sorted(thread.name for thread in threading.enumerate()),
         "agent" in ip.user_ns,
     )
@@ -35,7 +35,7 @@ before = shape()
         assert (cell.status, cell.outputs) == ("ok", [])
         cell = kernel.run("%unload_ext agent_kernel")
         assert (cell.status, cell.outputs) == ("ok", [])
-        assert kernel.ok("print(shape() == before or (shape(), before))") == "True\n"
+        assert kernel.ok("print([pair for pair in zip(shape(), before) if pair[0] != pair[1]])") == "[]\n"
     assert kernel.run("%agent hello").status == "error" or "not found" in kernel.run("%agent hello").text
 
 
@@ -50,7 +50,6 @@ def test_load_imports_nothing_heavy(start_kernel):
 
 
 def test_importing_the_package_imports_next_to_nothing():
-    code = f"import sys\nimport agent_kernel\nassert 'Session' in dir(agent_kernel)\nprint({HEAVY[:-1]} + [n for n in ('IPython', 'asyncio', 'msgspec') if n in sys.modules])"
     code = "import sys\nimport agent_kernel\nassert 'Session' in dir(agent_kernel)\nprint([name for name in ('openai', 'duckdb', 'ipywidgets', 'anywidget', 'IPython', 'msgspec') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout == "[]\n"
 
@@ -170,6 +169,24 @@ agent.session.model = ScriptedModel([[call(name, str(i)) for i, name in enumerat
     assert shown[1:4] == ["on_main ok main", "on_loop ok True", "on_engine ok agent-kernel-engine"]
     assert shown[0].startswith("plain ok")
     assert [line.split()[1] for line in shown[4:]] == ["error"] * 3
+
+
+@pytest.mark.parametrize("entry", ["%agent go", "%%time\n%agent go"])
+def test_tools_on_the_kernels_loop_overlap(kernel, entry):
+    kernel.ok("""
+meeting = asyncio.Barrier(3)
+@tool(runs_on="kernel_loop", timeout=10)
+async def meet() -> str:
+    await meeting.wait()
+    return "met"
+@tool(runs_on="main")
+def on_main() -> str:
+    return "main"
+calls = [call("meet", "1"), call("on_main", "2"), call("meet", "3"), call("meet", "4")]
+agent.session.model = ScriptedModel([calls, "done"])
+""")
+    kernel.ok(entry)
+    assert kernel.ok("print([entry.result.text for entry in agent.session.state.tool_calls])") == "['met', 'main', 'met', 'met']\n"
 
 
 @pytest.mark.parametrize("entry", ["%agent go", "def f():\n    %agent go\nf()"])
