@@ -7,6 +7,7 @@ sense. What is said with status 200 and is still no answer (an error object, a p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from agent_kernel.errors import ModelError, ModelProtocolError, ModelRefused
 from agent_kernel.model import loose_json
@@ -20,6 +21,8 @@ from agent_kernel.protocol.messages import Usage
 
 MAX_BODY = 64 << 20
 """Bytes of an answer that comes as one JSON body."""
+COMPLAINTS = ("detail", "message", "msg", "code", "status_msg")
+"""Fields of which an error without the usual form has at least one."""
 
 
 class ChatDecoder:
@@ -121,12 +124,9 @@ class ChatDecoder:
 
     def _judge_foreign(self, foreign: bytes) -> None:
         """Raise for lines outside the event stream where they stand for the answer, or say why it broke off."""
-        try:
-            value = loose_json.decode(foreign)
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict) and value.get("error"):
-            raise from_object(self._source, value["error"])
+        error = self._foreign_value(foreign).get("error")
+        if error:
+            raise from_object(self._source, error)
         if not self._payload:
             raise no_stream(self._source, foreign)
 
@@ -139,10 +139,17 @@ class ChatDecoder:
             raise no_stream(self._source, body)
         chunk = chunks[0]
         if chunk.choices is None and not chunk.error:
-            value = loose_json.decode(body)
-            looks_bad = isinstance(value, dict) and not value.keys().isdisjoint(("detail", "message", "msg", "code", "status_msg"))
-            raise from_object(self._source, value) if looks_bad else no_stream(self._source, body)
+            value = self._foreign_value(body)
+            raise no_stream(self._source, body) if value.keys().isdisjoint(COMPLAINTS) else from_object(self._source, value)
         return chunk
+
+    def _foreign_value(self, data: bytes) -> dict[str, Any]:
+        """Read JSON that has not the form of an answer; empty where it is no object."""
+        try:
+            value = loose_json.mended_value(loose_json.decode_raw(data))
+        except (ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
 
     def _deltas(self, chunk: WireChunk) -> Iterator[Delta]:
         for choice in chunk.choices or ():
@@ -153,7 +160,7 @@ class ChatDecoder:
             self._model = chunk.model
         if chunk.error:
             raise from_object(self._source, chunk.error)
-        if chunk.message and not chunk.choices and (chunk.code or "error" in {chunk.object, chunk.type}):
+        if chunk.message and not chunk.choices and (chunk.code or "error" in (chunk.object, chunk.type)):
             raise self._bare_error(chunk)
 
     def _choice(self, choice: WireChoice) -> Iterator[Delta]:

@@ -84,7 +84,7 @@ class ChunkReader:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return self._hard(name, data)
         if name == b"error" and not chunk.error:
-            chunk.error = loose_json.decode(data)
+            return self._hard(name, data)
         if self.half:
             self._give_up_half(chunk)
         return (chunk,)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from agent_kernel.errors import ModelConnectionError, ModelError, ModelProtocolError, ModelRateLimited, ModelRefused, ModelRejected
 from agent_kernel.model.loose_json import mended
 
-KEY_SHAPES = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|key|ghp|AIza)[-_*][\w*.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+[^\s\"',]+", re.IGNORECASE)
+KEY_SHAPES = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|ghp)[-_*][\w*.\-]{6,}|\bAIza[\w\-]{10,}|\bbearer\s+[^\s\"',]+", re.IGNORECASE)
 SHOWN = 600
 
 # The first pattern that fits the error's code and type decides; its status stands for the whole kind.
@@ -76,7 +76,7 @@ class Source:
 
     def say(self, text: str) -> str:
         """Make a provider's text one clean line without keys, clipped."""
-        if len(self._key) >= 4:  # a shorter one is a placeholder and would mask ordinary words
+        if len(self._key) >= 8:  # a shorter one is a placeholder and would mask ordinary words
             text = text.replace(self._key, "***")
         text = KEY_SHAPES.sub("***", mended(text[: SHOWN * 4]))
         text = "".join(c if c.isprintable() else " " for c in text)

@@ -110,11 +110,9 @@ def _read(source: str, tool: ToolSpec | None) -> dict[str, Any]:
 def _literal(node: ast.expr) -> Any:
     """Return a literal as a JSON value: tuples and sets are arrays."""
     try:
-        value = msgspec.to_builtins(ast.literal_eval(node), str_keys=True)
-        json.dumps(value, allow_nan=False)
+        return json.loads(json.dumps(msgspec.to_builtins(ast.literal_eval(node)), allow_nan=False))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise _NotACall("its arguments must be literals, such as 3, 'text' or [1, 2]") from error
-    return value
 
 
 def shown_call(name: str, arguments: Mapping[str, Any], limit: int = 120) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 import sys
 import threading
 import time
@@ -35,6 +36,9 @@ PLACEHOLDER_KEY = "none"
 """What a server that wants no key is sent: the client refuses to be made without one."""
 DRAIN_SECONDS = 0.1
 """How long the end of a finished stream is waited for, so that its connection can be used again."""
+
+UNKNOWN_FIELD = re.compile(r"un(supported|known|recogni|expected)|not (supported|permitted|allowed)|extra", re.IGNORECASE)
+"""How servers say that they do not know a field, as opposed to its value."""
 
 
 def warm() -> None:
@@ -194,7 +198,7 @@ class OpenAIModel:
             return True
         other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
         sent = next((name for name in other if name in body), None)
-        if sent is not None and sent in message and self._length_field is None:
+        if sent is not None and sent in message and self._length_field is None and UNKNOWN_FIELD.search(message):
             self._length_field = other[sent]
             return True
         return False
@@ -206,7 +210,11 @@ class OpenAIModel:
         return self._api_key or os.environ.get("OPENAI_API_KEY") or ""
 
     def _source(self) -> Source:
-        host = urlsplit(self._url() or "https://api.openai.com").netloc.rpartition("@")[2]
+        try:
+            url = checked_url(self._url()) or "https://api.openai.com"
+        except ValueError as error:  # ours was checked at construction
+            raise ModelRejected(f"OPENAI_BASE_URL is no usable address: {error}.") from error
+        host = urlsplit(url).netloc.rpartition("@")[2]
         return Source(f"{self.name} at {host}", self._key())
 
     async def _client(self, source: Source) -> AsyncOpenAI:

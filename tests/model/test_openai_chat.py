@@ -241,6 +241,12 @@ class TestRequest:
             assert before not in body
             assert after is None or body[after] == 5
 
+    def test_a_refused_value_is_not_taken_for_an_unknown_field(self, provider, provider_module):
+        refused = provider_module.json_reply({"error": {"message": "max_tokens is too large: 9"}}, status=400)
+        with pytest.raises(ModelRejected, match="too large"):
+            deltas_of(provider.serve("a", refused), max_tokens=9)
+        assert len(provider.requests["a"]) == 1
+
     def test_models_are_listed(self, provider, provider_module):
         async def main(url):
             async with OpenAIModel("m", base_url=url) as model:
@@ -346,7 +352,7 @@ class TestErrors:
             async with OpenAIModel("m", base_url=provider.serve("a", provider_module.Reply(blocks))) as model:
                 try:
                     async for delta in model.stream(ASK):
-                        seen.append(delta)  # noqa: PERF401  # what came before the error is the point
+                        seen.append(delta)  # what came before the error is the point
                 except ModelError as raised:
                     return seen, raised
             return seen, None
@@ -419,6 +425,11 @@ class TestErrors:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         assert text_of(deltas_of(None)) == "x"
         assert [request.headers["authorization"] for request in provider.requests["a"]] == ["Bearer none", "Bearer none", f"Bearer {KEY}"]
+
+    def test_a_server_named_by_the_environment_that_is_no_url_is_our_error(self, no_openai_env, monkeypatch):
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://[")
+        with pytest.raises(ModelError, match="OPENAI_BASE_URL"):
+            deltas_of(None)
 
     @pytest.mark.parametrize("key", ["k\u00e9y", "line\nbreak"])
     def test_a_key_that_fits_no_header_is_our_error(self, key, provider, provider_module):
