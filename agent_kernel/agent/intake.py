@@ -16,7 +16,8 @@ from agent_kernel.agent.redact import Redactor
 from agent_kernel.errors import StoreError
 from agent_kernel.protocol.messages import Artifact, Excerpt
 from agent_kernel.store.artifacts import Artifacts
-from agent_kernel.tools.serialise import Attachment, serialise
+from agent_kernel.tools.pictures import Attachment
+from agent_kernel.tools.serialise import serialise
 
 SMALL = 20_000  # characters that are cleaned and masked in well under a millisecond: not worth a thread
 
