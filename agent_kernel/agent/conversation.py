@@ -1,19 +1,25 @@
 """Conversation: what a session has said, in memory: its turns as records, and the messages that follow from them.
 
-No I/O and no clock; Session and Keeper write the same records to history.
+It reads no disk and no clock; Session and Keeper write the same records to history.
 """
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Iterable
 
 from msgspec import structs
 
 from agent_kernel.agent.context import mended
+from agent_kernel.agent.intake import Intake
+from agent_kernel.agent.threads import in_thread
+from agent_kernel.errors import ArtifactNotFound
+from agent_kernel.protocol.fold import TurnState
 from agent_kernel.protocol.messages import Artifact, AssistantMessage, Message, SystemMessage, ToolMessage, ToolResult, UserMessage
 from agent_kernel.store.history import RoundRecord, SessionRecord, TurnEnd, TurnRecord, lines, thread, turn_messages
 
+MARKER_CHARACTERS = 400  # an excerpt's marker at most, so that an excerpt is not taken for a result over the budget
 LONGEST_ID = 128  # characters of a provider's call id that are taken over; longer ones are replaced
 
 
@@ -51,6 +57,14 @@ class Conversation:
         if not self.fitted:
             return self.messages
         return [self.fitted.get(message.call_id, message) if isinstance(message, ToolMessage) else message for message in self.messages]
+
+    async def fit(self, intake: Intake, budget: int) -> None:
+        """Store results over the budget, however they came in, off the loop; requests carry excerpts instead."""
+        for message in self.messages:
+            if isinstance(message, ToolMessage) and len(message.text) > budget + MARKER_CHARACTERS and message.call_id not in self.fitted:
+                future, _ = in_thread(functools.partial(intake.prepare, message.text))
+                kept = await intake.keep(await future)
+                self.fitted[message.call_id] = structs.replace(message, text=kept.excerpt.text, artifact=message.artifact or kept.artifact)
 
     def begin(self, turn: TurnRecord) -> None:
         """Add a turn; a retry drops the partial answer of the turn before."""
@@ -95,6 +109,19 @@ class Conversation:
         came_in = [message.artifact for message in (*self.fitted.values(), *self.given) if isinstance(message, ToolMessage)]
         found = result_artifacts(results) + came_in
         return {artifact.handle: artifact for artifact in found if artifact is not None}
+
+    def artifact(self, handle: str, state: TurnState | None) -> Artifact:
+        """Return what a handle means, the results of a turn that runs included.
+
+        Raises:
+            ArtifactNotFound: This session has no such handle.
+        """
+        running = result_artifacts(entry.result for entry in state.tool_calls if entry.result is not None) if state is not None else []
+        known = self.artifacts() | {artifact.handle: artifact for artifact in running if artifact is not None}
+        if handle not in known:
+            hint = f"There are: {', '.join(known)}." if known else "It has none yet."
+            raise ArtifactNotFound(f"There is no result {handle!r} in this session. {hint}")
+        return known[handle]
 
     def next_handle(self) -> int:
         """Return the number that no handle has had yet."""

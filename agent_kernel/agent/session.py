@@ -7,41 +7,34 @@ that did not end well, for ``retry``. It builds no collaborator but the defaults
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from msgspec import structs
 
 from agent_kernel.agent.approval import Approve, Approver, Policy
 from agent_kernel.agent.cancellation import Cancellation
-from agent_kernel.agent.conversation import Conversation, result_artifacts
+from agent_kernel.agent.conversation import Conversation
 from agent_kernel.agent.execute import Abandoned, Execution, Place
 from agent_kernel.agent.intake import Intake
 from agent_kernel.agent.keeper import Keeper
+from agent_kernel.agent.limits import DEFAULT_MAX_PARALLEL_TOOLS, DEFAULT_MAX_RESULT_CHARS, DEFAULT_MAX_ROUNDS, Limits
 from agent_kernel.agent.redact import Redactor, secret_values
 from agent_kernel.agent.retrying import Clock, SystemClock
-from agent_kernel.agent.threads import in_thread
-from agent_kernel.agent.turn import Limits, OnLimit, Setup, run_turn
-from agent_kernel.errors import AgentKernelError, ArtifactNotFound, NothingToRetry, SessionBusy
+from agent_kernel.agent.turn import OnLimit, Setup, check_options, run_turn
+from agent_kernel.errors import NothingToRetry, SessionBusy
 from agent_kernel.model.base import Model
 from agent_kernel.protocol.events import Event, RoundFinished, TurnFinished
 from agent_kernel.protocol.fold import TurnState
-from agent_kernel.protocol.messages import Artifact, Message, SystemMessage, ToolMessage
+from agent_kernel.protocol.messages import Artifact, Message, SystemMessage
 from agent_kernel.protocol.text import well_formed
 from agent_kernel.store.artifacts import Artifacts
 from agent_kernel.store.history import History, SessionRecord, TurnRecord, lines
 from agent_kernel.tools.toolbox import Toolbox
-
-DEFAULT_MAX_ROUNDS = 32
-DEFAULT_MAX_PARALLEL_TOOLS = 8
-DEFAULT_MAX_RESULT_CHARS = 32_000
-MARKER_CHARACTERS = 400  # an excerpt's marker at most, so an excerpt is not taken for a result over the budget
-POLICIES = ("allow", "ask", "deny")
 
 
 class Session:
@@ -92,11 +85,13 @@ class Session:
         Raises:
             ValueError: A limit is out of its range.
         """
-        _check("max_rounds", max_rounds, 1, 1_000)
-        _check("max_parallel_tools", max_parallel_tools, 1, 256)
-        _check("max_result_chars", max_result_chars, 1, None)
-        if max_input_tokens is not None:
-            _check("max_input_tokens", max_input_tokens, 1, None)
+        self.limits = Limits(
+            max_rounds=max_rounds,
+            max_parallel_tools=max_parallel_tools,
+            max_result_chars=max_result_chars,
+            max_input_tokens=max_input_tokens,
+            answer_at_limit=answer_at_limit,
+        )
         given = list(messages)
         systems = [message.text for message in given if isinstance(message, SystemMessage)]
         self.id = str(uuid.uuid4())
@@ -106,10 +101,6 @@ class Session:
         self.history = history or History.open(None)
         self.artifacts = artifacts or Artifacts.open(None)
         self.system_prompt = system_prompt if system_prompt is not None else "\n\n".join(systems) or None
-        self.max_result_chars = max_result_chars
-        self.limits = Limits(
-            max_rounds=max_rounds, max_parallel_tools=max_parallel_tools, max_input_tokens=max_input_tokens, answer_at_limit=answer_at_limit
-        )
         self.on_limit, self.approve, self.executor, self.places = on_limit, approve, executor, dict(places or {})
         self.state: TurnState | None = None
         self.pending_prompt: str | None = None
@@ -147,15 +138,7 @@ class Session:
         Raises:
             ArtifactNotFound: This session has no such handle.
         """
-        known = self._said.artifacts()
-        if self.state is not None:
-            running = result_artifacts(entry.result for entry in self.state.tool_calls if entry.result is not None)
-            known |= {artifact.handle: artifact for artifact in running if artifact is not None}
-        if handle in known:
-            return known[handle]
-        raise ArtifactNotFound(
-            f"There is no result {handle!r} in this session. " + (f"There are: {', '.join(known)}." if known else "It has none yet.")
-        )
+        return self._said.artifact(handle, self.state)
 
     async def result(self, handle: str) -> str | bytes:
         """Return a whole output of this session.
@@ -216,7 +199,7 @@ class Session:
         async with contextlib.aclosing(self.ask(prompt, tool_choice=tool_choice, approve=approve, policy=policy)) as events:
             async for _ in events:
                 pass
-        return self._ended_state()
+        return cast("TurnState", self.state)
 
     def cancel(self) -> None:
         """Ask the running turn to stop; from any thread, any number of times, no error if none runs."""
@@ -224,15 +207,10 @@ class Session:
         if cancellation is not None:
             cancellation.request()
 
-    def _ended_state(self) -> TurnState:
-        if self.state is None:
-            raise AgentKernelError("The turn left no state; please report this.")
-        return self.state
-
     async def _turn(
         self, prompt: str, tool_choice: str, approve: Approve | None, policy: Policy | None, *, retries: str | None
     ) -> AsyncGenerator[Event, None]:
-        self._check_options(tool_choice, policy)
+        check_options(self.tools, tool_choice, policy)
         cancellation = self._claim()
         keeper = Keeper(self.id, self._said, self.history, retries=retries)
         try:
@@ -254,8 +232,8 @@ class Session:
     async def _setup(self, keeper: Keeper, prompt: str, tool_choice: str, approve: Approve | None, policy: Policy | None) -> Setup:
         """Bring together what a turn works with, and put the turn on record."""
         redactor = Redactor(secret_values(os.environ) | frozenset(getattr(self.model, "secrets", ())))
-        intake = Intake(artifacts=self.artifacts, redactor=redactor, budget=self.result_budget, first_handle=self._said.next_handle())
-        await self._fit(intake)
+        intake = Intake(artifacts=self.artifacts, redactor=redactor, budget=self.limits.result_budget, first_handle=self._said.next_handle())
+        await self._said.fit(intake, self.limits.result_budget)
         await self._ensure_created()
         turn_id, prompt = str(uuid.uuid4()), redactor.text(well_formed(prompt))
         asked = await keeper.begin(turn_id, prompt, str(getattr(self.model, "name", "")))
@@ -280,29 +258,6 @@ class Session:
             fresh_id=self._said.fresh_id,
             clock=self._clock,
         )
-
-    @property
-    def result_budget(self) -> int:
-        """Characters of one output that the model sees: ``max_result_chars``, less where ``max_input_tokens`` is small."""
-        tokens = self.limits.max_input_tokens
-        return self.max_result_chars if tokens is None else min(self.max_result_chars, max(1_000, 2 * tokens))
-
-    async def _fit(self, intake: Intake) -> None:
-        """Store results over the budget that came in with messages, off the loop, and send excerpts instead."""
-        longest = self.result_budget + MARKER_CHARACTERS
-        for message in self._said.messages:
-            if isinstance(message, ToolMessage) and len(message.text) > longest and message.call_id not in self._said.fitted:
-                future, _ = in_thread(functools.partial(intake.prepare, message.text))
-                kept = await intake.keep(await future)
-                self._said.fitted[message.call_id] = structs.replace(message, text=kept.excerpt.text, artifact=message.artifact or kept.artifact)
-
-    def _check_options(self, tool_choice: str, policy: Policy | None) -> None:
-        if tool_choice not in ("auto", "none", "required") and tool_choice not in self.tools:
-            raise ValueError(
-                f"tool_choice is auto, none, required or a tool's name, not {tool_choice!r}. Tools: {', '.join(self.tools.names) or 'none'}."
-            )
-        if policy is not None and policy not in POLICIES:
-            raise ValueError(f"policy is allow, ask or deny, not {policy!r}.")
 
     def _claim(self) -> Cancellation:
         with self._lock:
@@ -330,7 +285,6 @@ class Session:
             history=self.history,
             artifacts=self.artifacts,
             system_prompt=self.system_prompt,
-            max_result_chars=self.max_result_chars,
             on_limit=self.on_limit,
             approve=self.approve,
             executor=self.executor,
@@ -393,8 +347,3 @@ class Session:
 
 def _busy(session: Session) -> SessionBusy:
     return SessionBusy(f"A turn is running in session {session.name or session.id[:8]}: wait for it, cancel it, or ask in another session.")
-
-
-def _check(name: str, value: int, low: int, high: int | None) -> None:
-    if isinstance(value, bool) or value != int(value) or value < low or (high is not None and value > high):
-        raise ValueError(f"{name} must be {f'from {low:,} to {high:,}' if high else f'at least {low}'}, not {value!r}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from agent_kernel.agent.context import LAST_ANSWER, build_request
 from agent_kernel.agent.dispatch import Dispatch, Failures, Turned
 from agent_kernel.agent.execute import Execution
 from agent_kernel.agent.intake import Intake
+from agent_kernel.agent.limits import Limits
 from agent_kernel.agent.redact import Redactor
 from agent_kernel.agent.retrying import Attempts, Clock
 from agent_kernel.agent.streaming import stream_answer
@@ -48,15 +49,6 @@ Events = AsyncGenerator[Event, None]
 OnLimit = Callable[[str], bool | Awaitable[bool | None] | None]
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """What bounds a turn; see Session for the meaning of each."""
-
-    max_rounds: int
-    max_parallel_tools: int
-    max_input_tokens: int | None
-    answer_at_limit: bool
-
-
 class Setup(Struct, frozen=True, kw_only=True):
     """All that a turn works with. ``prior`` are the session's messages to go on from, ``asked`` whether the prompt is among them."""
 
@@ -78,6 +70,18 @@ class Setup(Struct, frozen=True, kw_only=True):
     redactor: Redactor
     fresh_id: Callable[[str | None], str]
     clock: Clock
+
+
+def check_options(toolbox: Toolbox, tool_choice: str, policy: str | None) -> None:
+    """Check the options of one turn.
+
+    Raises:
+        ValueError: There is no such choice or policy.
+    """
+    if tool_choice not in ("auto", "none", "required") and tool_choice not in toolbox:
+        raise ValueError(f"tool_choice is auto, none, required or a tool's name, not {tool_choice!r}. Tools: {', '.join(toolbox.names) or 'none'}.")
+    if policy is not None and policy not in get_args(Policy):
+        raise ValueError(f"policy is allow, ask or deny, not {policy!r}.")
 
 
 async def run_turn(setup: Setup, state: TurnState, cancellation: Cancellation) -> Events:
