@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
 
 from agent_kernel.agent.approval import Policy
+from agent_kernel.agent.limits import Limits
 from agent_kernel.agent.session import Session
-from agent_kernel.agent.turn import Limits
 from agent_kernel.errors import SessionBusy
 from agent_kernel.notebook.asking import Asker
 from agent_kernel.notebook.bridge import Bridge, Work, follow
@@ -109,7 +109,8 @@ class App:
     async def current(self) -> Session:
         """Return the current session; on the engine."""
         if self._session is None:
-            self._session = await self.open_session()
+            made = await self.open_session()
+            self._session = self._session or made  # another turn may have been faster
         return self._session
 
     async def open_session(self, name: str | None = None) -> Session:
@@ -152,7 +153,7 @@ class App:
         """Return a turn that goes on with the current session's pending prompt."""
         return self._turn(options, lambda session, policy: session.retry(policy=policy), rerun=Request())
 
-    def _turn(self, options: Options, begin: Callable[[Session, Policy | None], AsyncIterator[Event]], *, rerun: Request) -> Work[TurnState]:
+    def _turn(self, options: Options, begin: Callable[[Session, Policy | None], AsyncGenerator[Event, None]], *, rerun: Request) -> Work[TurnState]:
         standing = self.settings.values()
         values = self.settings.values({"max_rounds": options.max_rounds, "approve": options.approve})
         turn = _Stoppable()
@@ -169,7 +170,6 @@ class App:
                 say(kept)
             before = session.model
             session.tools, session.model, session.limits = tools, model, _limits(values)
-            session.max_result_chars = values.max_result_chars
             turn.attach(session)
             state = session.state
             try:
@@ -267,6 +267,7 @@ def _limits(values: Values) -> Limits:
     return Limits(
         max_rounds=values.max_rounds,
         max_parallel_tools=values.max_parallel_tools,
+        max_result_chars=values.max_result_chars,
         max_input_tokens=values.max_input_tokens,
         answer_at_limit=values.answer_at_limit,
     )

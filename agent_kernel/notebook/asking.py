@@ -6,6 +6,7 @@ says how to allow it.
 
 from __future__ import annotations
 
+import builtins
 import sys
 from typing import Any
 
@@ -31,7 +32,7 @@ class Asker:
             return NOBODY
         arguments = call.arguments if len(call.arguments) <= SHOWN else call.arguments[:SHOWN] + "..."
         question = f"Run {call.name}({arguments})? {reason} [y/n, or say why not] "
-        answer: str | None = await self._places.run_main(lambda: _read(question))
+        answer: str | None = await self._places.run_main(lambda: self._read(question))
         if answer is None:
             return NOBODY
         word = answer.strip()
@@ -45,10 +46,12 @@ class Asker:
             return sys.stdin is not None and sys.stdin.isatty()
         return bool(getattr(kernel, "_allow_stdin", False))
 
-
-def _read(question: str) -> str | None:
-    """Return a line from the front end; None if it has no input line after all (a turn that outlived its cell)."""
-    try:
-        return input(question)
-    except (EOFError, OSError, NotImplementedError):
-        return None
+    def _read(self, question: str) -> str | None:
+        """Return a line from the front end; None if it has no input line after all (a turn that outlived its cell)."""
+        kernel = getattr(self._shell, "kernel", None)
+        if kernel is not None and getattr(builtins.input, "__self__", None) is not kernel:
+            return None  # no cell is running: input() would read the kernel's own standard input
+        try:
+            return input(question)
+        except (EOFError, OSError, NotImplementedError):
+            return None

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
 from agent_kernel.errors import AgentKernelError, TurnInterrupted
@@ -83,17 +83,19 @@ class Bridge:
             raise AgentKernelError(
                 "%agent cannot run inside an async tool: both need the same loop. Make the tool a plain function, or await agent.session.run(...)."
             )
-        future = self._submit(work)
         if threading.current_thread() is not threading.main_thread():
-            return future.result()
-        future.add_done_callback(lambda _: self.places.wake())
+            return self._submit(work).result()
+        future: Future[T] | None = None
         try:
             with self.places.pumping():
+                future = self._submit(work)
+                future.add_done_callback(lambda _: self.places.wake())
                 while not future.done():
                     self.places.pump(TICK)
         except KeyboardInterrupt:
-            self._stop(work, future)
-            _wait_through(future)
+            if future is not None:
+                self._stop(work, future)
+                _wait_through(future)
             raise TurnInterrupted(INTERRUPTED) from None
         return future.result()
 
@@ -113,7 +115,7 @@ class Bridge:
             work.cancel()
 
 
-async def follow(events: AsyncIterator[Event], state: Callable[[], TurnState | None], view: View) -> TurnState:
+async def follow(events: AsyncGenerator[Event, None], state: Callable[[], TurnState | None], view: View) -> TurnState:
     """Run a turn to its end with a view beside it, and return its state; on the engine.
 
     What has arrived by the time the loop is free goes to the view in one call. A view that fails stops the showing, never the turn.
@@ -125,10 +127,11 @@ async def follow(events: AsyncIterator[Event], state: Callable[[], TurnState | N
     """
     show = _Show(view)
     try:
-        async for event in events:
-            if not show.begun:
-                show.begin(state())
-            show.add(event)
+        async with aclosing(events):
+            async for event in events:
+                if not show.begun:
+                    show.begin(state())
+                show.add(event)
     finally:
         show.end()
     if show.state is None:

@@ -81,7 +81,9 @@ def _kernel() -> Iterator[Any]:
 
     manager = KernelManager()
     manager._kernel_spec = KernelSpec(  # noqa: SLF001  # a spec need not be installed to be run
-        argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], display_name="agent-kernel demo", language="python"
+        argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"],
+        display_name="agent-kernel demo",
+        language="python",
     )
     manager.start_kernel(env={**os.environ, "AGENT_KERNEL_VIEW": "plain"})
     client = manager.client()

@@ -85,6 +85,8 @@ async def _status(app: App, _: Sequence[str]) -> str:
         ("model", session.model.name),
         ("tools", ", ".join(tools) or "none"),
     ]
+    if session.abandoned:
+        rows.append(("running", f"{len(session.abandoned)} tool calls that were cancelled and do not stop"))
     if session.pending_prompt is not None:
         rows.append(("pending", f"{_clip(session.pending_prompt, 60)} (%agent retry continues)"))
     return "\n".join(f"{name:<8} {value}" for name, value in rows)

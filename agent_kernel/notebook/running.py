@@ -6,17 +6,19 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+GRACE = 1.0  # seconds that interrupted work has to end in good order
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its value.
 
     Without a running loop it gets one of its own here; with one (a notebook cell) it gets one in a thread, in a copy of this context,
-    so that output stays with its cell. An interrupt cancels the work and is raised once it has ended.
+    so that output stays with its cell. An interrupt cancels the work and is raised when it has ended, or a second later.
     """
     try:
         asyncio.get_running_loop()
@@ -53,4 +55,5 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
         if not outcome.done():
             loop, task = started.result()
             loop.call_soon_threadsafe(task.cancel)
+            wait([outcome], timeout=GRACE)
         raise

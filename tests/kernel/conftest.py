@@ -102,7 +102,11 @@ class Kernel:
         self.manager = KernelManager()
         self.manager._kernel_spec = KernelSpec(argv=argv, display_name="test", language="python")  # the documented spec would have to be installed
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("AGENT_KERNEL_", "OPENAI_"))}
-        clean |= {"PYTHONPATH": str(ROOT), "AGENT_KERNEL_SETTINGS": str(ROOT / "no-such-settings.toml"), **(env or {})}
+        clean |= {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "AGENT_KERNEL_SETTINGS": str(ROOT / "no-such-settings.toml"),
+            **(env or {}),
+        }
         self.manager.start_kernel(env=clean, stderr=None)
         self.client = self.manager.client()
         self.client.start_channels()
