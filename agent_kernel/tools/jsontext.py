@@ -19,7 +19,11 @@ from agent_kernel.tools.plainly import MAX_ITEMS, simplify
 _MAX_DEPTH = 100
 _PIECE = 1 << 20
 _ROWS = 500  # items that go to the C encoder at once
+_PLAIN_LEVELS = 6
+_PLAIN_NODES = 50_000
+_TEXT = frozenset({str})
 _SCALARS = frozenset({str, int, bool, float, type(None)})
+_JSON_KINDS = _SCALARS | {list, dict}
 
 
 class JsonWriter:
@@ -94,16 +98,8 @@ class JsonWriter:
         self._parts.append("]")
 
     def _rows(self, rows: Sequence[Any]) -> bool:
-        """Write plain rows through the C encoder, if they are that: scalars, or lists and dicts of scalars, and not long."""
-        kinds = set(map(type, rows))
-        leaves: list[Any] = list(rows)
-        if kinds == {dict}:
-            leaves = list(chain.from_iterable(row.values() for row in rows))
-            kinds = set(map(type, leaves)) | {kind if kind is str else dict for kind in map(type, chain.from_iterable(rows))}
-        elif kinds == {list}:
-            leaves = list(chain.from_iterable(rows))
-            kinds = set(map(type, leaves))
-        if not kinds <= _SCALARS or (str in kinds and sum(len(leaf) for leaf in leaves if type(leaf) is str) > _PIECE):
+        """Write rows through the C encoder, if they hold nothing but JSON and are short; say whether."""
+        if not _is_plain(rows):
             return False
         try:
             text = self._encode(list(rows))
@@ -121,7 +117,7 @@ class JsonWriter:
             if number:
                 self._parts.append(", ")
             text = _key(key)
-            if text in used:
+            while text in used:  # 1 and "1" are two keys here and one in JSON
                 text = f"{text} ({type(key).__name__})"
             used.add(text)
             self._string(text)
@@ -137,6 +133,27 @@ class JsonWriter:
         self._parts.append('"')
         self._parts.extend(self._encode(text[at : at + _PIECE])[1:-1] for at in range(0, len(text), _PIECE))
         self._parts.append('"')
+
+
+def _is_plain(rows: Sequence[Any]) -> bool:
+    """Whether rows hold nothing but scalars, lists and dicts with text keys, a few levels deep, and little text."""
+    level: list[Any] = list(rows)
+    for _ in range(_PLAIN_LEVELS):
+        kinds = set(map(type, level))
+        if not kinds <= _JSON_KINDS:
+            return False
+        if str in kinds and sum(len(leaf) for leaf in level if type(leaf) is str) > _PIECE:
+            return False
+        if kinds <= _SCALARS:
+            return True
+        dicts = [item for item in level if type(item) is dict]
+        if not set(map(type, chain.from_iterable(dicts))) <= _TEXT:
+            return False
+        lists = [item for item in level if type(item) is list]
+        if sum(map(len, lists)) + sum(map(len, dicts)) > _PLAIN_NODES:
+            return False
+        level = [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, dicts))]
+    return False
 
 
 def plain(value: Any) -> Any:

@@ -29,6 +29,7 @@ from agent_kernel.tools.loaded import is_loaded
 MAX_ITEMS = 10_000
 SMALL_ARRAY = 1_000  # values; up to here an array is plain JSON
 _SHOWN_BYTES = 64
+_ALONE = "\n(a summary; it is kept whole if it is returned by itself)"
 _NOTHING: Final[Any] = object()
 _END: Final = object()
 _AS_TEXT = (decimal.Decimal, Fraction, uuid.UUID, PurePath, dt.timedelta, complex)
@@ -55,7 +56,8 @@ def _scalar(value: Any, _max_items: int) -> Any:  # noqa: PLR0911 - one return p
     if isinstance(value, BaseException):
         return f"{type(value).__name__}: {exception_text(value)}"
     if isinstance(value, bytes | bytearray | memoryview):
-        return bytes_text(bytes(value))
+        data = bytes(value)
+        return bytes_text(data) + ("" if is_whole(data) else _ALONE)
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     return str(value) if isinstance(value, _AS_TEXT) else _NOTHING
@@ -111,7 +113,7 @@ def _array_value(value: Any, _max_items: int) -> Any:
         plain = value.item()
         return plain if type(plain) in {bool, int, float, str, bytes} and value.dtype.kind not in "mM" else str(value)
     if is_loaded(value, "numpy", "ndarray"):
-        return array_text(value) if value.size > SMALL_ARRAY else array_list(value)
+        return array_text(value) + _ALONE if value.size > SMALL_ARRAY else array_list(value)
     return _NOTHING
 
 
@@ -131,11 +133,12 @@ def array_text(array: Any) -> str:
 def _frame_value(value: Any, _max_items: int) -> Any:
     frame = as_frame(value)
     if frame is not None:
-        return frame_text(frame)[0]
+        text, whole = frame_text(frame)
+        return text + ("" if whole else _ALONE)
     if is_loaded(value, "pyarrow", "Scalar"):
         return value.as_py()
-    text = lazy_text(value)
-    return _NOTHING if text is None else text
+    found = lazy_text(value)
+    return _NOTHING if found is None else found
 
 
 def _collection(value: Any, max_items: int) -> Any:  # noqa: PLR0911 - one return per kind
