@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent_kernel.agent.session import DEFAULT_MAX_PARALLEL_TOOLS, DEFAULT_MAX_ROUNDS, Session
+    from agent_kernel.agent.limits import DEFAULT_MAX_PARALLEL_TOOLS, DEFAULT_MAX_ROUNDS
+    from agent_kernel.agent.session import Session
     from agent_kernel.errors import AgentKernelError, ToolError
     from agent_kernel.model.base import Model
     from agent_kernel.model.fallback import FallbackModel
@@ -50,7 +51,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "agent.session": ("DEFAULT_MAX_PARALLEL_TOOLS", "DEFAULT_MAX_ROUNDS", "Session"),
+    "agent.limits": ("DEFAULT_MAX_PARALLEL_TOOLS", "DEFAULT_MAX_ROUNDS"),
+    "agent.session": ("Session",),
     "errors": ("AgentKernelError", "ToolError"),
     "model.base": ("Model",),
     "model.fallback": ("FallbackModel",),

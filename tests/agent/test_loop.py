@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from agent_kernel.agent.session import DEFAULT_MAX_ROUNDS, Session
+from agent_kernel.agent.limits import DEFAULT_MAX_ROUNDS
+from agent_kernel.agent.session import Session
 from agent_kernel.errors import (
     AgentKernelError,
     EmptyAnswer,

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from agent_kernel.agent.run_sync import run_sync
 from agent_kernel.agent.session import Session
 from agent_kernel.model.scripted import ScriptedModel
+from agent_kernel.notebook.running import run_sync
 
 
 def test_without_a_loop_twice_on_one_session():

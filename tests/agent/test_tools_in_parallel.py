@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from agent_kernel.agent.limits import DEFAULT_MAX_PARALLEL_TOOLS
 from agent_kernel.agent.schedule import Slot, startable
-from agent_kernel.agent.session import DEFAULT_MAX_PARALLEL_TOOLS
 from agent_kernel.errors import ToolError
 from agent_kernel.model.scripted import ScriptedModel
 from agent_kernel.protocol.events import RoundFinished, ToolCallFinished, ToolCallProgressed, ToolCallStarted
