@@ -108,9 +108,12 @@ class App:
 
     async def current(self) -> Session:
         """Return the current session; on the engine."""
+        return self._session if self._session is not None else self._first(await self.open_session())
+
+    def _first(self, made: Session) -> Session:
+        """Make a session the current one, unless another turn was faster."""
         if self._session is None:
-            made = await self.open_session()
-            self._session = self._session or made  # another turn may have been faster
+            self._session = made
         return self._session
 
     async def open_session(self, name: str | None = None) -> Session:

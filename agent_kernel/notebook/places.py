@@ -105,6 +105,8 @@ class Places:
         self._lock = threading.Lock()
         self._running: list[_Job] = []  # innermost last; only the main thread changes it, under the lock
         self._pumps = 0
+        self._waiting = False  # whether a pump waits, where an interrupt may be raised
+        self._interrupted = False  # an interrupt came while no pump waited
         self._tasks: set[asyncio.Task[None]] = set()  # async jobs on the kernel's loop
         self._nesting = False  # whether a pump runs the kernel's loop right now
         self._cancel_turn: contextvars.ContextVar[Callable[[], None] | None] = contextvars.ContextVar("cancel_turn", default=None)
@@ -172,9 +174,11 @@ class Places:
     def pumping(self) -> Iterator[None]:
         """Mark the main thread as blocked by the sync entry, which serves by ``pump`` and is interruptible."""
         self._pumps += 1
-        previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._interrupted = False
+        previous = signal.signal(signal.SIGINT, self._on_pump_interrupt)
         try:
             yield
+            self._raise_late()
         finally:
             signal.signal(signal.SIGINT, previous)
             self._pumps -= 1
@@ -188,10 +192,14 @@ class Places:
         Raises:
             KeyboardInterrupt: An interrupt landed here or in the job.
         """
+        self._raise_late()
         try:
+            self._waiting = True
             job = self._queue.get(timeout=timeout)
         except queue.Empty:
             return
+        finally:
+            self._waiting = False
         if job is None or not job.done.set_running_or_notify_cancel():
             return
         loop = self._kernel_loop
@@ -220,6 +228,18 @@ class Places:
 
         run = _Job(nested, on_loop=True, cancel_turn=cancel_turn)
         self._run_guarded(run, forward=False)
+
+    def _raise_late(self) -> None:
+        if self._interrupted:
+            self._interrupted = False
+            raise KeyboardInterrupt
+
+    def _on_pump_interrupt(self, _signum: int, _frame: Any) -> None:
+        """Raise where the pump waits, else at its next step: bookkeeping is never torn in the middle."""
+        if self._waiting:
+            self._waiting = False
+            raise KeyboardInterrupt
+        self._interrupted = True
 
     def wake(self) -> None:
         """Let a pump look up from its wait; from any thread."""
@@ -258,15 +278,18 @@ class Places:
     def _on_interrupt(self, _signum: int, _frame: Any) -> None:
         """Break the innermost job; async ones are cancelled first, because a raise could hit any other task of their loop."""
         job = self._running[-1] if self._running else None
-        if job is None or not job.armed:
+        if job is None:
             return
         first, job.interrupted = not job.interrupted, job.interrupted or not job.broken_off
         if job.on_loop and first and self._tasks:
+            if job.interrupted and job.cancel_turn is not None:
+                job.cancel_turn()  # before the tasks end, or the turn would go on with their failures
             for task in list(self._tasks):
                 task.get_loop().call_soon_threadsafe(task.cancel)
             return
-        job.armed = False
-        raise KeyboardInterrupt
+        if job.armed:
+            job.armed = False
+            raise KeyboardInterrupt
 
     def _break_off(self, job: _Job) -> None:
         """End a job whose caller has gone: drop it, cancel its task, or break it out of a blocking call. From any thread."""
