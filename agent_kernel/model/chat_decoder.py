@@ -152,8 +152,11 @@ class ChatDecoder:
         return value if isinstance(value, dict) else {}
 
     def _deltas(self, chunk: WireChunk) -> Iterator[Delta]:
-        for choice in chunk.choices or ():
-            yield from self._choice(choice)
+        try:
+            for choice in chunk.choices or ():
+                yield from self._choice(choice)
+        except RecursionError as error:
+            raise ModelProtocolError(f"{self._source.label} sent an answer that is nested too deeply.") from error
         if chunk.usage:
             self.usage = usage_of(chunk.usage) or self.usage
         if chunk.model and type(chunk.model) is str:

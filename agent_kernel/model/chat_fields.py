@@ -41,7 +41,7 @@ def content_deltas(content: Any) -> Iterator[TextDelta | ReasoningDelta]:
         if isinstance(part, dict) and (part.get("thinking") or part.get("reasoning")):
             text, thought = _text(part.get("thinking") or part.get("reasoning")), True
         else:
-            text, thought = _text(part), isinstance(part, dict) and part.get("type") in {"thinking", "reasoning"}
+            text, thought = _text(part), isinstance(part, dict) and part.get("type") in ("thinking", "reasoning")
         if text:
             yield ReasoningDelta(text=text) if thought else TextDelta(text=text)
 
@@ -143,4 +143,5 @@ def _count(value: dict[str, Any], *keys: str) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+    # The upper bound leaves infinity out, too.
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63 else None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_kernel.errors import ModelError, ModelRateLimited
+from agent_kernel.errors import ModelError, ModelProtocolError, ModelRateLimited
 from agent_kernel.model.chat_decoder import ChatDecoder
 from agent_kernel.model.classify import Source
 from agent_kernel.protocol.events import FinishDelta, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
@@ -161,6 +161,14 @@ def test_the_last_of_several_usages_counts():
 def test_an_error_outside_the_form_still_ends_the_answer(raw):
     with pytest.raises(ModelRateLimited, match="no"):
         decoded(part(content="a"), raw)
+
+
+@pytest.mark.parametrize("depth", [600, 100_000])
+def test_an_answer_nested_beyond_reason_is_our_error(depth):
+    deep = b'{"choices":[{"delta":{"content":' + b"[" * depth + b'"a"' + b"]" * depth + b"}}]}"
+    for stream in (event(deep), deep):
+        with pytest.raises(ModelProtocolError):
+            decoded(stream)
 
 
 def test_an_error_event_of_bare_words():
