@@ -12,20 +12,20 @@ import os
 import re
 import sys
 import threading
-import time
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from agent_kernel.errors import ModelConnectionError, ModelError, ModelRejected
+from agent_kernel.errors import ModelError, ModelRejected
 from agent_kernel.model import loose_json
 from agent_kernel.model.chat_decoder import ChatDecoder
 from agent_kernel.model.chat_messages import request_fields
 from agent_kernel.model.classify import Source, no_stream
+from agent_kernel.model.openai_clock import Clock
 from agent_kernel.model.openai_errors import from_foreign
-from agent_kernel.model.openai_options import Limits, checked_fields, checked_model, checked_url, positive_limits
+from agent_kernel.model.openai_options import checked_fields, checked_model, checked_url, positive_limits
 from agent_kernel.protocol.events import Delta
 from agent_kernel.protocol.request import ModelRequest
 
@@ -126,7 +126,7 @@ class OpenAIModel:
         """
         source = self._source()
         decoder = ChatDecoder(source, self.name)
-        clock = _Clock(source, self._limits)
+        clock = Clock(source, self._limits)
         try:
             async with AsyncExitStack() as stack:
                 response = await self._opened(stack, source, request, clock)
@@ -148,7 +148,7 @@ class OpenAIModel:
         """Return the names of the models that the server offers."""
         source = self._source()
         client = await self._client(source)
-        clock = _Clock(source, self._limits)
+        clock = Clock(source, self._limits)
         answer = await clock.wait(client.models.with_raw_response.list())
         body = answer.http_response.content
         listed = _listed(body)
@@ -168,7 +168,7 @@ class OpenAIModel:
             elif loop.is_running():
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_closed(keeper), loop))
 
-    async def _opened(self, stack: AsyncExitStack, source: Source, request: ModelRequest, clock: _Clock) -> Any:
+    async def _opened(self, stack: AsyncExitStack, source: Source, request: ModelRequest, clock: Clock) -> Any:
         """Send the request; once more, in other words, if the server names a field that it does not know."""
         client = await self._client(source)
         fields = request_fields(request)
@@ -304,51 +304,3 @@ def _listed(body: bytes) -> list[str] | None:
         return None
     names = [row if isinstance(row, str) else row.get("id") or row.get("name") for row in rows if isinstance(row, str | dict)]
     return [name for name in names if isinstance(name, str)]
-
-
-class _Clock:
-    """Waits for the server within the limits; every wait starts and ends inside one pull of the stream, never across a yield."""
-
-    def __init__(self, source: Source, limits: Limits) -> None:
-        self._source = source
-        self._limits = limits
-        self._start = time.monotonic()
-        self._first = True
-
-    async def wait(self, coming: Any) -> Any:
-        """Await one step of the client.
-
-        Raises:
-            ModelError: A limit passed, or the client failed.
-        """
-        seconds, limit = self._left()
-        try:
-            async with asyncio.timeout(seconds) as guard:
-                return await coming
-        except ModelError:
-            raise
-        except Exception as error:  # all that the client and its transport may raise is theirs
-            if isinstance(error, TimeoutError) and guard.expired():
-                raise self._late(limit) from error
-            raise from_foreign(self._source, error) from error
-
-    async def next(self, pieces: AsyncGenerator[bytes]) -> bytes | None:
-        """Return the next piece of the body, None at its end."""
-        piece: bytes | None = await self.wait(anext(pieces, None))
-        self._first = False
-        return piece
-
-    def _left(self) -> tuple[float | None, str]:
-        gone = time.monotonic() - self._start
-        first = self._limits.first_byte
-        step, name = (None if first is None else first - gone, "first_byte_timeout") if self._first else (self._limits.idle, "idle_timeout")
-        total = self._limits.total
-        if total is not None and (step is None or total - gone < step):
-            return max(0.0, total - gone), "total_timeout"
-        return (None if step is None else max(0.0, step)), name
-
-    def _late(self, limit: str) -> ModelConnectionError:
-        seconds = {"first_byte_timeout": self._limits.first_byte, "idle_timeout": self._limits.idle, "total_timeout": self._limits.total}[limit]
-        return ModelConnectionError(
-            f"{self._source.label} ran out of time: {limit} ({seconds:g} s) passed. Try again or raise the limit.", kind="timeout"
-        )
