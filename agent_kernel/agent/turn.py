@@ -207,8 +207,9 @@ class _Turn:
                 self._answer.check()
                 break
             except ModelError as error:
-                if self._answer.usage is not None:
-                    yield self.make(UsageReported, usage=self._answer.usage)
+                used = self._answer.usage or error.usage
+                if used is not None:
+                    yield self.make(UsageReported, usage=used)
                 delay = attempts.delay(error, shown=self._answer.shown)
                 if delay is None:
                     raise
