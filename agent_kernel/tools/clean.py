@@ -1,6 +1,7 @@
 """Make text fit for a model, a database and a browser: no lone surrogates, no terminal escape sequences.
 
-Works in pieces of a quarter of a million characters, so that no single step holds the interpreter lock for long; text that is clean already is returned as it is.
+Works in pieces of a quarter of a million characters, so that no single step holds the interpreter lock for long; text that is clean already
+is returned as it is.
 """
 
 from __future__ import annotations

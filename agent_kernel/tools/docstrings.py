@@ -15,7 +15,7 @@ _GOOGLE_ENTRY = re.compile(r"(\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?:\s+(.*))?$")
 _NUMPY_HEAD = re.compile(r"(?:Parameters|Other Parameters|Attributes)\s*")
 _NUMPY_RULE = re.compile(r"-{3,}\s*")
 _NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
-_REST_ENTRY = re.compile(r":(?:param|parameter|arg|argument|key|keyword|ivar|var)\s+(?:.*\s)?(\*{0,2}\w+)\s*:\s*(.*)$")
+_REST_ENTRY = re.compile(r":(?:param|parameter|arg|argument|key|keyword|ivar|var)\s+(?:[^:]*\s)?(\*{0,2}\w+)\s*:\s*(.*)$")
 _REST_TYPE = re.compile(r":(?:type|vartype)\s+\w+\s*:")
 
 

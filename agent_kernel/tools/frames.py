@@ -93,7 +93,12 @@ class PandasFrame(Frame):
         return list(rows)
 
     def csv_rows(self, start: int, stop: int) -> str:  # noqa: D102
-        return str(self._frame.iloc[start:stop].to_csv(header=False, lineterminator="\n"))
+        try:
+            return str(self._frame.iloc[start:stop].to_csv(header=False, lineterminator="\n"))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a cell whose text raises, SystemExit included
+            return super().csv_rows(start, stop)
 
 
 class PolarsFrame(Frame):
