@@ -63,7 +63,7 @@ def _closure(function: Callable[..., Any]) -> dict[str, Any]:
 def _caller_scopes() -> list[Mapping[str, Any]]:
     """Return the locals of the functions around the code that makes the tool, innermost first."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the only way to a local class that an annotation names as text
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("agent_kernel.tools."):
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("agent_kernel."):
         frame = frame.f_back
     scopes: list[Mapping[str, Any]] = []
     while frame is not None and frame.f_locals is not frame.f_globals and len(scopes) < 3:  # a class body in a function in a function

@@ -20,7 +20,7 @@ from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from agent_kernel.tools import convert
+from agent_kernel.tools import leaves
 from agent_kernel.tools.constraints import Constrained, read_notes
 from agent_kernel.tools.convert import AnyShape, ArrayShape, Choice, FlagChoice, Leaf, MappingShape, Shape, TupleShape, UnionShape
 from agent_kernel.tools.docstrings import parse_docstring
@@ -40,14 +40,14 @@ Vars = dict[Any, Any]
 def _leaves() -> dict[Any, Leaf]:
     text = {"type": "string"}
     return {
-        str: Leaf("a string", text, convert.read_str),
-        int: Leaf("an integer", {"type": "integer"}, convert.read_int),
-        float: Leaf("a number", {"type": "number"}, convert.read_float),
-        bool: Leaf("true or false", {"type": "boolean"}, convert.read_bool),
-        type(None): Leaf("null", {"type": "null"}, convert.read_none),
-        bytes: Leaf("base64 text", {**text, "contentEncoding": "base64"}, convert.read_bytes),
-        dt.datetime: Leaf("an ISO 8601 date and time", {**text, "format": "date-time"}, convert.read_datetime),
-        dt.date: Leaf("an ISO 8601 date", {**text, "format": "date"}, convert.read_date),
+        str: Leaf("a string", text, leaves.read_str),
+        int: Leaf("an integer", {"type": "integer"}, leaves.read_int),
+        float: Leaf("a number", {"type": "number"}, leaves.read_float),
+        bool: Leaf("true or false", {"type": "boolean"}, leaves.read_bool),
+        type(None): Leaf("null", {"type": "null"}, leaves.read_none),
+        bytes: Leaf("base64 text", {**text, "contentEncoding": "base64"}, leaves.read_bytes),
+        dt.datetime: Leaf("an ISO 8601 date and time", {**text, "format": "date-time"}, leaves.read_datetime),
+        dt.date: Leaf("an ISO 8601 date", {**text, "format": "date"}, leaves.read_date),
     }
 
 
@@ -135,7 +135,7 @@ class Describer:
 
     def _own_class(self, cls: type, args: tuple[Any, ...], variables: Vars) -> Shape:
         if issubclass(cls, PurePath):
-            return Leaf("a path", {"type": "string", "format": "path"}, convert.path_reader(cls))
+            return Leaf("a path", {"type": "string", "format": "path"}, leaves.path_reader(cls))
         if issubclass(cls, enum.Flag):
             return FlagChoice(cls)
         if issubclass(cls, enum.Enum):

@@ -48,6 +48,9 @@ def runs_on_loop(call: Any) -> bool:
     """Whether calling it gives a coroutine or an async generator."""
     while isinstance(call, functools.partial):
         call = call.func
+    known = getattr(call, "is_async", None)
+    if isinstance(known, bool):  # a partial of a Tool
+        return known
     if not (inspect.isroutine(call) or isinstance(call, type)):
         call = getattr(type(call), "__call__", call)  # noqa: B004 - the method itself is wanted
     return inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)
@@ -86,8 +89,9 @@ class Signature:
                     self.contexts |= {parameter.name}
                     continue
                 shape = describer.shape(annotation)
-            except Undescribable as error:
-                raise ToolError(f"The tool {name!r} cannot be described: parameter {parameter.name!r}: {error}") from error
+            except Exception as error:  # annotations are the user's code; most often an Undescribable of our own
+                why = str(error) if isinstance(error, Undescribable) else f"{type(error).__name__}: {error}"
+                raise ToolError(f"The tool {name!r} cannot be described: parameter {parameter.name!r}: {why}") from error
             if parameter.kind is Parameter.VAR_KEYWORD:
                 extra = shape
                 continue

@@ -77,12 +77,15 @@ class Tool:
         """
         self._options: dict[str, Any] = {"serial": serial, "key": key, "timeout": timeout, "approve": approve, "runs_on": runs_on}
         _check_options(self._options)
+        if isinstance(call, Tool):  # described anew, under other options
+            parameters, call = call._given if parameters is None else parameters, call.call
+        self._given: Mapping[str, Any] | None = parameters
         self._bindable = call if parameters is None else None  # what __get__ binds, as for a plain function
         call = call.__func__ if isinstance(call, staticmethod | classmethod) else call
         if not callable(call):
             raise ToolError(f"A tool is made of a function or another callable; {call!r} is none.")
         docs = documentation(call)
-        self.call = call
+        self.call: Callable[..., Any] = call
         self.name = _checked_name(name, call)
         self._described = description
         self.description = clean_text(docs.text if description is None else description)

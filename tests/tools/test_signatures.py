@@ -274,13 +274,17 @@ class Lock:
     """A class with neither fields nor a JSON form."""
 
 
+class Guarded(pydantic.BaseModel, arbitrary_types_allowed=True):
+    lock: Lock
+
+
 @dataclass
 class Holder:
     lock: Lock
 
 
 REFUSED = [
-    complex, Lock, t.Callable[[], int], list[Lock], dict[str, complex], Holder, Holder | None, t.Iterator[int], type[int], collections.OrderedDict, 5, [int],
+    complex, Lock, t.Callable[[], int], list[Lock], dict[str, complex], Holder, Holder | None, Guarded, t.Iterator[int], type[int], collections.OrderedDict, 5, [int],
     "Nowhere", "list[Nowhere]", "1 +", t.Literal[b"x"], t.Annotated[int, "described"] | Lock,
 ]  # fmt: skip
 

@@ -160,6 +160,14 @@ def test_async_functions_and_generators_are_given_back_unawaited():
     asyncio.run(main())
 
 
+def test_a_tool_can_be_described_anew():
+    again = tool(timeout=5, name="again")(tool(fetch))
+    assert (again.is_async, again.timeout, again.name, again.call) == (True, 5, "again", fetch)
+    assert tool(functools.partial(tool(fetch), n=1)).is_async
+    ready = Tool(name="lookup", parameters=SCHEMA, call=fetch)
+    assert tool(ready).parameters == SCHEMA
+
+
 def test_callable_objects_speak_through_their_call_method():
     made = tool(Counter())
     assert (made.name, made.description) == ("Counter", "Count on.")
