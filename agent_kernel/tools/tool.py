@@ -78,7 +78,7 @@ class Tool:
         self._options: dict[str, Any] = {"serial": serial, "key": key, "timeout": timeout, "approve": approve, "runs_on": runs_on}
         _check_options(self._options)
         if isinstance(call, Tool):  # described anew, under other options
-            parameters, call = call._given if parameters is None else parameters, call.call
+            parameters, call = call._given if parameters is None else parameters, call.call  # noqa: SLF001 - another Tool
         self._given: Mapping[str, Any] | None = parameters
         self._bindable = call if parameters is None else None  # what __get__ binds, as for a plain function
         call = call.__func__ if isinstance(call, staticmethod | classmethod) else call
