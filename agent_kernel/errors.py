@@ -21,6 +21,10 @@ class AgentKernelError(Exception):
 
     state: Any = None
 
+    def _render_traceback_(self) -> list[str]:
+        """Show one line in IPython instead of a traceback through our files: the message says what to do."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class SettingsError(AgentKernelError):
     """A setting or an option is unknown or has a value that does not fit."""

@@ -80,7 +80,7 @@ async def _status(app: App, _: Sequence[str]) -> str:
     state, tools = session.state, [tool.name for tool in app.offered()]
     turns = sum(isinstance(message, UserMessage) for message in session.messages)
     rows = [
-        ("session", f"{session.name or 'without a name'} ({session.id})"),
+        ("session", f"{session.name or 'without a name'} ({session.id[:8]})"),
         ("turns", f"{turns}" + (f", the last one {state.status}" if state is not None else "")),
         ("model", session.model.name),
         ("tools", ", ".join(tools) or "none"),
@@ -117,7 +117,7 @@ async def _sessions(app: App, _: Sequence[str]) -> str:
 def _session_row(record: SessionRecord, *, mark: str) -> str:
     turns = lines(record.turns)
     first = _clip(turns[0][0].prompt, 60) if turns else ""
-    return f"{mark} {record.id}  {record.name or '':<16} {len(turns):>3} turns  {first}"
+    return f"{mark} {record.id[:8]}  {record.name or '':<16} {len(turns):>3} turns  {first}"
 
 
 async def _use(app: App, arguments: Sequence[str]) -> str:

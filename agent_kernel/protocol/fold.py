@@ -114,6 +114,12 @@ class TurnState(Struct, kw_only=True):
         """The text of the last round that has any."""
         return next((text for text in map(_joined, reversed(self.texts)) if text.strip()), "")
 
+    def __repr__(self) -> str:
+        """Return a status line; the fields hold the rest."""
+        text = " ".join(self.text[:240].split())
+        shown = text if len(text) <= 60 else text[:59] + "…"
+        return f"<TurnState {self.status}: {self.rounds} rounds, {len(self.tool_calls)} calls, {shown!r}>"
+
     def round_text(self, number: int) -> str:
         """Return the visible text of one round (from 1)."""
         return _joined(self.texts[number - 1])

@@ -64,3 +64,11 @@ def test_json_of_events_leaves_no_field_out():
         events, recorded = load(path)
         for event, raw in zip(events, recorded["events"], strict=True):
             assert set(raw) == {"type", *event.__struct_fields__}
+
+
+def test_its_repr_is_a_status_line():
+    for path in GOLDEN:
+        events, _ = load(path)
+        state = fold(events)
+        assert repr(state).startswith(f"<TurnState {state.status}: {state.rounds} rounds")
+        assert len(repr(state)) < 140
