@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -16,9 +17,19 @@ from msgspec import Struct
 from agent_kernel.agent.threads import in_thread
 from agent_kernel.errors import AgentKernelError
 from agent_kernel.protocol.messages import ToolCall
+from agent_kernel.tools.tool import Tool
 
 Policy = Literal["allow", "ask", "deny"]
-Decision = bool | str | None
+
+
+class Always(Enum):
+    """The answer that allows a tool for the rest of its session."""
+
+    ALWAYS = "always"
+
+
+ALWAYS = Always.ALWAYS
+Decision = bool | str | Always | None
 Approve = Callable[[ToolCall, str], Decision | Awaitable[Decision]]
 _STRICTNESS: tuple[Policy, ...] = ("allow", "ask", "deny")
 
@@ -47,12 +58,16 @@ def reason_for(tool: Policy, name: str) -> str:
 class Approver:
     """Puts the questions of one turn to its ``approve`` hook."""
 
-    def __init__(self, approve: Approve | None) -> None:
-        """Keep the hook; None: nobody is there to ask, so what asks is denied."""
-        self._approve = approve
+    def __init__(self, approve: Approve | None, allowed: set[Tool]) -> None:
+        """Keep the hook (None: nobody is there to ask, so what asks is denied) and the tools that the session allows for good."""
+        self._approve, self._allowed = approve, allowed
         self._one_at_a_time = asyncio.Lock()
 
-    async def ask(self, call: ToolCall, reason: str) -> Verdict:
+    def allows(self, tool: Tool) -> bool:
+        """Tell whether a person has allowed this very tool for the rest of the session; one defined anew is asked about again."""
+        return tool in self._allowed
+
+    async def ask(self, call: ToolCall, tool: Tool, reason: str) -> Verdict:
         """Return the person's verdict.
 
         Raises:
@@ -61,10 +76,15 @@ class Approver:
         if self._approve is None:
             return Verdict(allowed=False, comment="nobody is there to approve it")
         async with self._one_at_a_time:
+            if self.allows(tool):
+                return Verdict(allowed=True)
             try:
                 answer = await self._answer(self._approve, call, reason)
             except Exception as error:
                 raise AgentKernelError(f"The approve hook failed on {call.name}: {type(error).__name__}: {error}") from error
+        if answer is ALWAYS:
+            self._allowed.add(tool)
+            return Verdict(allowed=True, comment="always in this session")
         if isinstance(answer, str):
             return Verdict(allowed=False, comment=answer)
         return Verdict(allowed=answer is True)

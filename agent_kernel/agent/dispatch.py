@@ -147,9 +147,9 @@ class Dispatch:
             entry.problem = error
         if entry.tool is not None and entry.problem is None:
             policy = effective_policy(entry.tool.approve, self._turn.policy)
-            if policy == "ask":
+            if policy == "ask" and not self._approver.allows(entry.tool):
                 entry.phase = "asking"
-                self._spawn(entry, self._ask(entry, reason_for(entry.tool.approve, entry.call.name)))
+                self._spawn(entry, self._ask(entry, entry.tool, reason_for(entry.tool.approve, entry.call.name)))
             elif policy == "deny":
                 self._deny(entry, "the policy denies this tool")
 
@@ -174,9 +174,9 @@ class Dispatch:
             self._crash = task.exception()
             self._inbox.put((ToolCallProgressed, {}))  # only wakes the loop, which raises
 
-    async def _ask(self, entry: _Entry, reason: str) -> None:
+    async def _ask(self, entry: _Entry, tool: Tool, reason: str) -> None:
         self._inbox.put((ApprovalRequested, {"call": entry.call, "reason": reason}))
-        verdict = await self._approver.ask(entry.call, reason)
+        verdict = await self._approver.ask(entry.call, tool, reason)
         decision = "allow" if verdict.allowed else "deny"
         self._inbox.put((ApprovalGiven, {"call_id": entry.call.id, "decision": decision, "comment": verdict.comment}))
         if verdict.allowed:

@@ -30,10 +30,11 @@ from agent_kernel.errors import NothingToRetry, SessionBusy
 from agent_kernel.model.base import Model
 from agent_kernel.protocol.events import Event, RoundFinished, TurnFinished
 from agent_kernel.protocol.fold import TurnState
-from agent_kernel.protocol.messages import Artifact, Message, SystemMessage
+from agent_kernel.protocol.messages import Artifact, Message, SystemMessage, Usage
 from agent_kernel.protocol.text import well_formed
 from agent_kernel.store.artifacts import Artifacts
 from agent_kernel.store.history import History, SessionRecord, TurnRecord, lines
+from agent_kernel.tools.tool import Tool
 from agent_kernel.tools.toolbox import Toolbox
 
 
@@ -77,7 +78,8 @@ class Session:
             max_input_tokens: Budget of a request by estimate, at least 1; None: no limit.
             answer_at_limit: Ask once more with tools off when the rounds are used up.
             on_limit: ``f(reason)``, sync or async: True allows ``max_rounds`` more.
-            approve: ``f(call, reason)``, sync or async: True, False, or a text that denies with this comment; None: what asks is denied.
+            approve: ``f(call, reason)``, sync or async: True, False, a text that denies with this comment, or
+                ``agent_kernel.agent.approval.ALWAYS``; None: what asks is denied.
             executor: Runs sync tools; None: a daemon thread per call.
             places: How tools with ``runs_on`` other than ``auto`` are run.
             clock: Where waiting comes from, for tests.
@@ -113,8 +115,7 @@ class Session:
         self._created = False
         self._lock = threading.Lock()
         self._cancellation: Cancellation | None = None
-
-    # -- what there is -------------------------------------------------------------------------------------------------
+        self._allowed: set[Tool] = set()  # for which a person has said: always in this session
 
     @property
     def messages(self) -> list[Message]:
@@ -126,6 +127,11 @@ class Session:
     def turns(self) -> list[TurnRecord]:
         """The session's turns as records, replaced ones left out, retries included."""
         return self._said.turns
+
+    @property
+    def usage(self) -> Usage:
+        """Sum over all ended turns of this session, replaced and failed ones included."""
+        return sum((turn.end.usage for turn in self._said.records if turn.end is not None), Usage())
 
     @property
     def running(self) -> bool:
@@ -152,8 +158,6 @@ class Session:
         state = "running" if self.running else "idle"
         pending = ", a prompt to retry" if self.pending_prompt is not None else ""
         return f"<Session {self.name or self.id[:8]}: {len(lines(self._said.records))} turns, {state}{pending}>"
-
-    # -- turns ---------------------------------------------------------------------------------------------------------
 
     async def ask(
         self, prompt: str, *, tool_choice: str = "auto", approve: Approve | None = None, policy: Policy | None = None
@@ -250,7 +254,7 @@ class Session:
             tool_choice=tool_choice,
             limits=self.limits,
             policy=policy,
-            approver=Approver(approve or self.approve),
+            approver=Approver(approve or self.approve, self._allowed),
             on_limit=self.on_limit,
             execution=Execution(intake=intake, executor=self.executor, places=self.places, abandoned=self.abandoned),
             intake=intake,
@@ -265,8 +269,6 @@ class Session:
                 raise _busy(self)
             self._cancellation = Cancellation()
             return self._cancellation
-
-    # -- stored sessions -----------------------------------------------------------------------------------------------
 
     async def fork(self, at: int | None = None, *, name: str | None = None) -> Session:
         """Return a new session that shares the first ``at`` turns (None: all); this one is unchanged.

@@ -10,6 +10,7 @@ import builtins
 import sys
 from typing import Any
 
+from agent_kernel.agent.approval import ALWAYS, Always
 from agent_kernel.notebook.places import Places
 from agent_kernel.protocol.messages import ToolCall
 
@@ -26,18 +27,20 @@ class Asker:
         self._shell = shell
         self._places = places
 
-    async def approve(self, call: ToolCall, reason: str) -> bool | str:
-        """Return True for yes, False for no, or the person's comment on a no."""
+    async def approve(self, call: ToolCall, reason: str) -> bool | str | Always:
+        """Return True for yes, ALWAYS for this tool and session, False for no, or the person's comment on a no."""
         if not self._takes_input():
             return NOBODY
         arguments = call.arguments if len(call.arguments) <= SHOWN else call.arguments[:SHOWN] + "..."
-        question = f"Run {call.name}({arguments})? {reason} [y/n, or say why not] "
+        question = f"Run {call.name}({arguments})? {reason} [y/n, always in this session, or say why not] "
         answer: str | None = await self._places.run_main(lambda: self._read(question))
         if answer is None:
             return NOBODY
         word = answer.strip()
         if word.lower() in {"y", "yes"}:
             return True
+        if word.lower() in {"a", "always"}:
+            return ALWAYS
         return word if word.lower() not in {"", "n", "no"} else False
 
     def _takes_input(self) -> bool:

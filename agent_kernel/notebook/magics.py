@@ -80,5 +80,5 @@ class AgentMagics:
         lines = [f"{type(error).__name__}: {error}"]
         if error.state is not None:
             lines.append("The prompt is kept: %agent retry sends it again.")
-        error._render_traceback_ = lambda: lines  # type: ignore[attr-defined]  # IPython's hook, looked up on the exception
+        error._render_traceback_ = lambda: lines  # type: ignore[method-assign]  # IPython's hook, looked up on the exception
         return error

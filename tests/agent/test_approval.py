@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from agent_kernel.agent.approval import effective_policy
+from agent_kernel.agent.approval import ALWAYS, effective_policy
 from agent_kernel.errors import AgentKernelError
 from agent_kernel.model.scripted import ScriptedModel
 from agent_kernel.protocol.events import ApprovalGiven, ApprovalRequested, ToolCallFinished
@@ -190,3 +190,29 @@ def test_a_turns_own_hook_stands_before_the_sessions(run, make):
         return await session.run("go", approve=lambda call, reason: True)
 
     assert run(main).tool_calls[0].status == "ok"
+
+
+def test_always_holds_for_this_tool_in_this_session(run, make):
+    asked = []
+
+    def decide(call, reason):
+        asked.append(call.id)
+        return ALWAYS
+
+    @tool(name="risky", approve="ask")
+    def redefined(n: int) -> str:
+        """Another tool of that name."""
+        return "new"
+
+    async def main():
+        session = make(ScriptedModel([asks(3), "a", asks(), "b", asks(), "c"]), tools=[risky], approve=decide)
+        await session.run("go")
+        await session.run("go")
+        assert len(asked) == 1
+        session.tools = type(session.tools)([redefined])
+        state = await session.run("go")
+        assert len(asked) == 2
+        assert state.tool_calls[0].result.text == "new"
+        return (await session.fork())._allowed  # a fork is another session: it asks anew
+
+    assert run(main) == set()

@@ -388,6 +388,7 @@ def test_usage_sums_over_rounds_and_failed_attempts(run, make, gather):
     assert error is None
     assert session.state.usage == Usage(input_tokens=130, output_tokens=1, cached_tokens=4, reasoning_tokens=3)
     assert sum(isinstance(event, UsageReported) for event in events) == 3
+    assert session.usage == session.state.usage
 
 
 def test_an_estimate_is_marked(run, make):
