@@ -107,9 +107,7 @@ class Session:
         self.state: TurnState | None = None
         self.pending_prompt: str | None = None
         self.abandoned = Abandoned()
-        self._owned: list[History | Artifacts] = [
-            made for made, given_one in ((self.history, history), (self.artifacts, artifacts)) if given_one is None
-        ]
+        self._owned = [made for made, given_one in ((self.history, history), (self.artifacts, artifacts)) if given_one is None]
         self._clock = clock or SystemClock()
         self._said = Conversation(given)
         self._created = False
