@@ -213,10 +213,10 @@ class App:
         return session
 
     def view(self, *, quiet: bool, plain: bool) -> View:
-        """Choose how a turn is shown in the cell that asks."""
+        """Choose how a turn is shown in the cell that asks: the one place that knows which views there are."""
         if quiet:
             return AnswerView(sys.stdout)
-        if self.in_kernel and not plain:
+        if plain or not self.in_kernel:
             return PlainView(sys.stdout)
         return PlainView(sys.stdout)
 

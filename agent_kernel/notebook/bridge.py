@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from agent_kernel.errors import AgentKernelError, TurnInterrupted
@@ -61,14 +63,20 @@ class Bridge:
         future = self._submit(work)
         waiter = asyncio.wrap_future(future)
         waiter.add_done_callback(_seen)
-        try:
-            while not waiter.done():
-                await asyncio.wait([waiter], timeout=TICK)
-        except asyncio.CancelledError:
-            self._stop(work, future)
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([waiter], timeout=GRACE)
-            raise TurnInterrupted(INTERRUPTED) from None
+        with _early_stop(lambda: self._stop(work, future)) as interrupt:
+            try:
+                while not waiter.done():
+                    await asyncio.wait([waiter], timeout=TICK)
+                if interrupt.is_set():
+                    await asyncio.sleep(TICK)  # the kernel's own cancellation of the cell is on its way, and must not come later
+            except asyncio.CancelledError:
+                interrupt.set()
+                self._stop(work, future)
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([waiter], timeout=GRACE)
+                future.cancel()
+        if interrupt.is_set():
+            raise TurnInterrupted(INTERRUPTED)
         return waiter.result()
 
     def run_blocking(self, work: Work[T]) -> T:
@@ -93,9 +101,11 @@ class Bridge:
                 while not future.done():
                     self.places.pump(TICK)
         except KeyboardInterrupt:
+            self.places.deafen()
             if future is not None:
                 self._stop(work, future)
                 _wait_through(future)
+                future.cancel()
             raise TurnInterrupted(INTERRUPTED) from None
         return future.result()
 
@@ -184,6 +194,31 @@ class _Show:
                 call()
             except Exception as error:  # a front end's stream or display hook
                 self.error = error
+
+
+@contextmanager
+def _early_stop(stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """Have an interrupt call ``stop`` at once, before the kernel's own handler hears of it; yields what tells that one came.
+
+    The kernel only cancels the awaited cell once its loop is free, which a main-thread tool may hold up.
+    """
+    came = threading.Event()
+    kernels = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(kernels) or kernels is signal.default_int_handler:
+        yield came
+        return
+
+    def on_interrupt(signum: int, frame: FrameType | None) -> None:
+        came.set()
+        stop()
+        kernels(signum, frame)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield came
+    finally:
+        if signal.getsignal(signal.SIGINT) is on_interrupt:
+            signal.signal(signal.SIGINT, kernels)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:

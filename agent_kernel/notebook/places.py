@@ -13,10 +13,12 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from agent_kernel.errors import ToolError
@@ -25,6 +27,9 @@ Thunk = Callable[[], Any]
 Runner = Callable[[Thunk], Awaitable[Any]]
 KernelLoop = Callable[[], asyncio.AbstractEventLoop | None]
 Nested = Callable[[asyncio.AbstractEventLoop, asyncio.Task[None]], None]
+
+
+DEAF = 0.5  # seconds after an interrupt in which another one is ignored
 
 
 class _Job:
@@ -229,12 +234,28 @@ class Places:
         run = _Job(nested, on_loop=True, cancel_turn=cancel_turn)
         self._run_guarded(run, forward=False)
 
+    def deafen(self) -> None:
+        """Ignore interrupts for a moment, in a kernel: a second one would hit the kernel between the cell's end and its reply.
+
+        The kernel sets its own handler again with the next request.
+        """
+        previous = signal.getsignal(signal.SIGINT)
+        if self._kernel_loop is None or previous is not signal.default_int_handler:
+            return
+        until = time.monotonic() + DEAF
+
+        def late(signum: int, frame: FrameType | None) -> None:
+            if time.monotonic() > until:
+                signal.default_int_handler(signum, frame)
+
+        signal.signal(signal.SIGINT, late)
+
     def _raise_late(self) -> None:
         if self._interrupted:
             self._interrupted = False
             raise KeyboardInterrupt
 
-    def _on_pump_interrupt(self, _signum: int, _frame: Any) -> None:
+    def _on_pump_interrupt(self, _signum: int, _frame: FrameType | None) -> None:
         """Raise where the pump waits, else at its next step: bookkeeping is never torn in the middle."""
         if self._waiting:
             self._waiting = False
@@ -275,7 +296,7 @@ class Places:
         if callable(previous) and previous is not signal.default_int_handler:
             previous(signal.SIGINT, None)
 
-    def _on_interrupt(self, _signum: int, _frame: Any) -> None:
+    def _on_interrupt(self, _signum: int, _frame: FrameType | None) -> None:
         """Break the innermost job; async ones are cancelled first, because a raise could hit any other task of their loop."""
         job = self._running[-1] if self._running else None
         if job is None:
