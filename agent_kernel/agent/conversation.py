@@ -17,7 +17,7 @@ from agent_kernel.agent.threads import in_thread
 from agent_kernel.errors import ArtifactNotFound
 from agent_kernel.protocol.fold import TurnState
 from agent_kernel.protocol.messages import Artifact, AssistantMessage, Message, SystemMessage, ToolMessage, ToolResult, UserMessage
-from agent_kernel.store.history import RoundRecord, SessionRecord, TurnEnd, TurnRecord, lines, thread, turn_messages
+from agent_kernel.store.records import RoundRecord, SessionRecord, TurnEnd, TurnRecord, lines, thread, turn_messages
 
 MARKER_CHARACTERS = 400  # an excerpt's marker at most, so that an excerpt is not taken for a result over the budget
 LONGEST_ID = 128  # characters of a provider's call id that are taken over; longer ones are replaced

@@ -11,7 +11,8 @@ from agent_kernel.agent.conversation import Conversation
 from agent_kernel.protocol.events import Event, RoundFinished, TurnFinished
 from agent_kernel.protocol.fold import TurnState
 from agent_kernel.protocol.messages import AssistantMessage
-from agent_kernel.store.history import History, RoundRecord, TurnEnd, TurnRecord
+from agent_kernel.store.history import History
+from agent_kernel.store.records import RoundRecord, TurnEnd, TurnRecord
 
 
 class Keeper:

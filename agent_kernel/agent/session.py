@@ -33,7 +33,8 @@ from agent_kernel.protocol.fold import TurnState
 from agent_kernel.protocol.messages import Artifact, Message, SystemMessage, Usage
 from agent_kernel.protocol.text import well_formed
 from agent_kernel.store.artifacts import Artifacts
-from agent_kernel.store.history import History, SessionRecord, TurnRecord, lines
+from agent_kernel.store.history import History
+from agent_kernel.store.records import SessionRecord, TurnRecord, lines
 from agent_kernel.tools.tool import Tool
 from agent_kernel.tools.toolbox import Toolbox
 

@@ -16,7 +16,7 @@ from agent_kernel.notebook.app import App
 from agent_kernel.notebook.options import OPTIONS
 from agent_kernel.notebook.settings import SETTINGS, close, find
 from agent_kernel.protocol.messages import AssistantMessage, ToolMessage, UserMessage
-from agent_kernel.store.history import SessionRecord, lines
+from agent_kernel.store.records import SessionRecord, lines
 
 SHOWN = 8_000  # characters of a result that `show` prints
 CLIP = 400  # characters of a message that `show` prints
