@@ -28,6 +28,7 @@ from agent_kernel.protocol.fold import TurnState
 from agent_kernel.store.artifacts import Artifacts
 from agent_kernel.store.history import History
 from agent_kernel.tools.toolbox import Toolbox
+from agent_kernel.views.display import AnswerDisplay, DisplayView
 from agent_kernel.views.plain import AnswerView, PlainView
 from agent_kernel.views.view import View
 
@@ -214,11 +215,10 @@ class App:
 
     def view(self, *, quiet: bool, plain: bool) -> View:
         """Choose how a turn is shown in the cell that asks: the one place that knows which views there are."""
-        if quiet:
-            return AnswerView(sys.stdout)
         if plain or not self.in_kernel:
-            return PlainView(sys.stdout)
-        return PlainView(sys.stdout)
+            return AnswerView(sys.stdout) if quiet else PlainView(sys.stdout)
+        version = sys.modules["agent_kernel"].__version__  # stands in the package's face, which floors below never import
+        return AnswerDisplay(version=version) if quiet else DisplayView(version=version)
 
     def _kernel_loop(self) -> asyncio.AbstractEventLoop | None:
         """Return the loop that the kernel's main thread runs: tornado's wrapper knows it, once the kernel has started."""

@@ -63,7 +63,7 @@ class Bridge:
         future = self._submit(work)
         waiter = asyncio.wrap_future(future)
         waiter.add_done_callback(_seen)
-        with _early_stop(lambda: self._stop(work, future)) as interrupt:
+        with self._early_stop(lambda: self._stop(work, future)) as interrupt:
             try:
                 while not waiter.done():
                     await asyncio.wait([waiter], timeout=TICK)
@@ -76,6 +76,7 @@ class Bridge:
                     await asyncio.wait([waiter], timeout=GRACE)
                 future.cancel()
         if interrupt.is_set():
+            self.places.deafen()
             raise TurnInterrupted(INTERRUPTED)
         return waiter.result()
 
@@ -116,6 +117,31 @@ class Bridge:
             return await work.coroutine
 
         return self.engine.submit(run())
+
+    @contextmanager
+    def _early_stop(self, stop: Callable[[], None]) -> Iterator[threading.Event]:
+        """Have an interrupt call ``stop`` at once, before the kernel's own handler hears of it; yields what tells that one came.
+
+        The kernel only cancels the awaited cell once its loop is free, which a main-thread tool may hold up.
+        """
+        came = threading.Event()
+        kernels = signal.getsignal(signal.SIGINT)
+        plain = kernels in (signal.default_int_handler, self.places.on_braced_interrupt)
+        if threading.current_thread() is not threading.main_thread() or not callable(kernels) or plain:
+            yield came
+            return
+
+        def on_interrupt(signum: int, frame: FrameType | None) -> None:
+            came.set()
+            stop()
+            kernels(signum, frame)
+
+        signal.signal(signal.SIGINT, on_interrupt)
+        try:
+            yield came
+        finally:
+            if signal.getsignal(signal.SIGINT) is on_interrupt:
+                signal.signal(signal.SIGINT, kernels)
 
     @staticmethod
     def _stop(work: Work[Any], future: Future[Any]) -> None:
@@ -194,31 +220,6 @@ class _Show:
                 call()
             except Exception as error:  # a front end's stream or display hook
                 self.error = error
-
-
-@contextmanager
-def _early_stop(stop: Callable[[], None]) -> Iterator[threading.Event]:
-    """Have an interrupt call ``stop`` at once, before the kernel's own handler hears of it; yields what tells that one came.
-
-    The kernel only cancels the awaited cell once its loop is free, which a main-thread tool may hold up.
-    """
-    came = threading.Event()
-    kernels = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(kernels) or kernels is signal.default_int_handler:
-        yield came
-        return
-
-    def on_interrupt(signum: int, frame: FrameType | None) -> None:
-        came.set()
-        stop()
-        kernels(signum, frame)
-
-    signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield came
-    finally:
-        if signal.getsignal(signal.SIGINT) is on_interrupt:
-            signal.signal(signal.SIGINT, kernels)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:

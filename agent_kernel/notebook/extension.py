@@ -29,7 +29,7 @@ class _Loaded:
         self._replaced: dict[tuple[str, str], Any] = {}
         self._prompts = CellPrompt(self._owns)
         self._line = agent_line(self._owns)
-        self._rewrite = CallRewrite(self._owns, self.app.cells.may_await)
+        self._rewrite = CallRewrite(self._owns, self._may_await)
 
     def load(self) -> None:
         """Put everything in; the engine imports the heavy parts afterwards."""
@@ -94,6 +94,12 @@ class _Loaded:
     def _owns(self, name: str) -> bool:
         """Tell whether a magic's name is ours now: another extension may have taken it since."""
         return name in self._registered and self._is_ours(self._shell.magics_manager.magics["cell"].get(name))
+
+    def _may_await(self) -> bool:
+        if not self.app.cells.may_await():
+            return False
+        self.app.bridge.places.brace()  # the kernel keeps the handler that stands now for the time after the awaited cell
+        return True
 
     def _is_ours(self, magic: Any) -> bool:
         return getattr(magic, "__self__", None) is self._magics

@@ -109,6 +109,7 @@ class Places:
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._running: list[_Job] = []  # innermost last; only the main thread changes it, under the lock
+        self._deaf_until = 0.0
         self._pumps = 0
         self._waiting = False  # whether a pump waits, where an interrupt may be raised
         self._interrupted = False  # an interrupt came while no pump waited
@@ -234,21 +235,21 @@ class Places:
         run = _Job(nested, on_loop=True, cancel_turn=cancel_turn)
         self._run_guarded(run, forward=False)
 
+    def brace(self, *, deaf_until: float = 0.0) -> None:
+        """Stand in for Python's own interrupt handler until the kernel sets it again with the next request; in a kernel's main thread."""
+        self._deaf_until = deaf_until
+        here = threading.current_thread() is threading.main_thread() and self._kernel_loop is not None
+        if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self.on_braced_interrupt)
+
     def deafen(self) -> None:
-        """Ignore interrupts for a moment, in a kernel: a second one would hit the kernel between the cell's end and its reply.
+        """Ignore interrupts for a moment: a second one would hit the kernel between the cell's end and its reply, which gets lost then."""
+        self.brace(deaf_until=time.monotonic() + DEAF)
 
-        The kernel sets its own handler again with the next request.
-        """
-        previous = signal.getsignal(signal.SIGINT)
-        if self._kernel_loop is None or previous is not signal.default_int_handler:
-            return
-        until = time.monotonic() + DEAF
-
-        def late(signum: int, frame: FrameType | None) -> None:
-            if time.monotonic() > until:
-                signal.default_int_handler(signum, frame)
-
-        signal.signal(signal.SIGINT, late)
+    def on_braced_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        """Do what Python does, but not right after an interrupt."""
+        if time.monotonic() > self._deaf_until:
+            signal.default_int_handler(signum, frame)
 
     def _raise_late(self) -> None:
         if self._interrupted:
@@ -293,7 +294,7 @@ class Places:
             return
         if not forward:
             raise KeyboardInterrupt
-        if callable(previous) and previous is not signal.default_int_handler:
+        if callable(previous) and previous not in (signal.default_int_handler, self.on_braced_interrupt):
             previous(signal.SIGINT, None)
 
     def _on_interrupt(self, _signum: int, _frame: FrameType | None) -> None:
