@@ -1,0 +1,115 @@
+"""A turn's end in a cell: the static transcript, then the answer, and where both came from.
+
+Pure: from a TurnState to mime bundles. The transcript looks the same in a trusted, an untrusted and an exported notebook, and its plain
+text reads well alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_kernel.protocol.fold import ToolCallState, TurnState
+from agent_kernel.views.cards import (
+    DOT,
+    FRAME,
+    STATUS,
+    arguments_line,
+    aside,
+    call_name,
+    card,
+    facts_of,
+    first_line,
+    model_of,
+    problem,
+    reasoning,
+    seconds,
+    status_line,
+)
+from agent_kernel.views.literal import visible
+from agent_kernel.views.markdown import answer_html, canonical
+
+AGAIN = "Continue with %agent retry."
+PENDING = {"failed", "cancelled", "limit", "length"}
+
+
+def transcript(state: TurnState) -> dict[str, str]:
+    """Return what the turn did, without its answer."""
+    return {"text/html": transcript_html(state), "text/plain": transcript_text(state)}
+
+
+def answer(state: TurnState) -> dict[str, str] | None:
+    """Return the turn's answer, or None if it has none."""
+    text = state.answer
+    return {"text/markdown": canonical(text), "text/plain": visible(text)} if text.strip() else None
+
+
+def provenance(state: TurnState, version: str) -> dict[str, Any]:
+    """Return the metadata of a turn's outputs."""
+    return {
+        "agent_kernel": {
+            "session": state.session_id,
+            "turn": state.turn_id,
+            "model": model_of(state),
+            "status": state.status,
+            "version": version,
+        }
+    }
+
+
+def transcript_html(state: TurnState) -> str:
+    """Return the transcript for a browser."""
+    now = state.finished_at or 0.0
+    rounds = "".join(round_html(state, number, answer_html, now) for number in range(1, len(state.texts) + 1))
+    return f'<div style="{FRAME}">{status_line(state, now)}{rounds}{ending_html(state)}</div>'
+
+
+def round_html(state: TurnState, number: int, prose: Callable[[str], str], now: float) -> str:
+    """Return one round: reasoning, text (not that of the answer), cards in call order."""
+    text = "" if number == answer_round(state) else state.round_text(number)
+    cards = "".join(card(entry, now) for entry in state.tool_calls if entry.round == number)
+    return reasoning("".join(state.reasonings[number - 1])) + (prose(text) if text.strip() else "") + cards
+
+
+def ending_html(state: TurnState) -> str:
+    """Return why the turn ended, where that has to be said."""
+    parts = [problem(state.error)] if state.error else []
+    if state.status in PENDING:
+        parts.append(f'<div style="opacity:0.7">{AGAIN}</div>')
+    return "".join(parts)
+
+
+def answer_round(state: TurnState) -> int | None:
+    """Return the round whose text is the answer, once the turn has ended."""
+    if state.status == "running":
+        return None
+    return next((number for number in range(len(state.texts), 0, -1) if state.round_text(number).strip()), None)
+
+
+def transcript_text(state: TurnState) -> str:
+    """Return the transcript as plain text: the tools one line each, the status, and how to go on."""
+    lines = [f"agent: {DOT.join([status_word(state.status), *facts_of(state, state.finished_at or 0.0)])}"]
+    last = answer_round(state)
+    for number in range(1, len(state.texts) + 1):
+        text = state.round_text(number).strip()
+        if text and number != last:
+            lines += [f"  {line}" for line in visible(text).split("\n")]
+        lines += [f"  {call_text(entry)}" for entry in state.tool_calls if entry.round == number]
+    if state.error:
+        lines.append(f"  {visible(state.error)}")
+    if state.status in PENDING:
+        lines.append(f"  {AGAIN}")
+    return "\n".join(lines)
+
+
+def call_text(entry: ToolCallState) -> str:
+    """Return a call and its outcome on one line."""
+    outcome = first_line(entry)
+    more = f" ({aside(entry)})" if aside(entry) else ""
+    elapsed = f", {seconds(entry.result.elapsed)}" if entry.result else ""
+    return f"{call_name(entry)}{arguments_line(entry)}: {status_word(entry.status)}{elapsed}{more}{': ' if outcome else ''}{outcome}"
+
+
+def status_word(status: str) -> str:
+    """Return a status as words alone."""
+    return STATUS[status][0].split(" ", 1)[1]
