@@ -16,7 +16,7 @@ from agent_kernel.notebook.app import App
 from agent_kernel.notebook.options import OPTIONS
 from agent_kernel.notebook.settings import SETTINGS, close, find
 from agent_kernel.protocol.messages import AssistantMessage, ToolMessage, UserMessage
-from agent_kernel.store.records import SessionRecord, lines
+from agent_kernel.store.kept import SessionSummary
 
 SHOWN = 8_000  # characters of a result that `show` prints
 CLIP = 400  # characters of a message that `show` prints
@@ -114,10 +114,8 @@ async def _sessions(app: App, _: Sequence[str]) -> str:
     return "\n".join(rows) or "No session has a turn yet."
 
 
-def _session_row(record: SessionRecord, *, mark: str) -> str:
-    turns = lines(record.turns)
-    first = _clip(turns[0][0].prompt, 60) if turns else ""
-    return f"{mark} {record.id[:8]}  {record.name or '':<16} {len(turns):>3} turns  {first}"
+def _session_row(summary: SessionSummary, *, mark: str) -> str:
+    return f"{mark} {summary.id[:8]}  {summary.name or '':<16} {summary.turns:>3} turns  {_clip(summary.prompt or '', 60)}"
 
 
 async def _use(app: App, arguments: Sequence[str]) -> str:

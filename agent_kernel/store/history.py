@@ -1,58 +1,72 @@
-"""History: every session's turns, as records that are appended and never changed.
+"""History: sessions and their turns, in memory or in a Home, for any number of kernels at once.
 
-One face for any place where the records are kept; for now that is memory. Everything but ``open`` is a coroutine. What a session's
-messages are, given its turns, is decided by ``thread``, a pure function.
+What happened is kept as lines that are written once; what a session is follows from its lines by pure functions. Everything but
+``open`` is a coroutine. A place that cannot be written does not stop a turn: lines wait in memory until it can be written again.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from msgspec import structs
-
-from agent_kernel.errors import StoreError
+from agent_kernel.errors import SessionBusy, StoreError
 from agent_kernel.protocol.messages import Message
+from agent_kernel.store.home import Home
+from agent_kernel.store.kept import Found, Kept, Memory, SessionSummary
+from agent_kernel.store.lines import (
+    Assembled,
+    Line,
+    RoundKept,
+    SessionClaimed,
+    SessionCreated,
+    SessionDeleted,
+    SessionReleased,
+    SessionRenamed,
+    TurnEnded,
+    TurnHead,
+    TurnsReplaced,
+    assemble,
+)
 from agent_kernel.store.records import RoundRecord, SessionRecord, TurnEnd, TurnRecord, lines, thread
 
-
-def _changed(turns: tuple[TurnRecord, ...], turn_id: str, change: Callable[[TurnRecord], TurnRecord]) -> tuple[TurnRecord, ...]:
-    return tuple(change(turn) if turn.turn_id == turn_id else turn for turn in turns)
+LONGEST_NAME = 200  # characters
 
 
 class History:
     """Sessions and their turns; made by ``History.open``."""
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self._sessions: dict[str, SessionRecord] = {}
+    def __init__(self, kept: Kept) -> None:
+        """Take the place where lines are kept."""
+        self.kept = kept
+        self.problem: str | None = None  # why lines wait in memory; None: all are kept
+        self._waiting: list[Line] = []
+        self._heads: dict[str, TurnHead] = {}  # of turns that run in this process
+        self._positions: dict[str, int] = {}  # session -> place of its last turn, of sessions that this process asks in
 
     @classmethod
     def open(cls, folder: str | Path | None = None) -> History:
-        """Return a history; None keeps it in memory. Does no I/O.
+        """Return the history of a folder, shared with every kernel that opens it; None keeps it in memory. Does no I/O."""
+        return cls(Memory() if folder is None else Home(Path(folder).expanduser().absolute()))
+
+    async def create(self, *, name: str | None = None, session_id: str | None = None, notebook: str | None = None) -> SessionRecord:
+        """Add an empty session and return it.
 
         Raises:
-            StoreError: A folder was given: this version keeps history in memory only.
+            StoreError: There is a session of this id already, or the name is too long.
         """
-        if folder is not None:
-            raise StoreError(f"History cannot be kept in {folder} by this version: open it with None, which keeps it in memory.")
-        return cls()
+        if session_id is not None and (await self._read(session_id)).created:
+            raise StoreError(f"There is a session {session_id} already.")
+        made = session_id or str(uuid.uuid4())
+        await self._write([SessionCreated(session_id=made, at=time.time(), name=_label(name) if name else None, notebook=notebook)])
+        self._positions[made] = 0
+        return (await self._read(made)).record
 
-    async def create(self, *, name: str | None = None, session_id: str | None = None) -> SessionRecord:
-        """Add an empty session and return it."""
-        now = time.time()
-        record = SessionRecord(id=session_id or str(uuid.uuid4()), name=name, created_at=now, updated_at=now)
-        if record.id in self._sessions:
-            raise StoreError(f"There is a session {record.id} already.")
-        self._sessions[record.id] = record
-        return record
-
-    async def list(self) -> list[SessionRecord]:
+    async def list(self) -> list[SessionSummary]:
         """Return all sessions, the one with the newest turn first."""
-        return sorted(self._sessions.values(), key=lambda record: record.updated_at, reverse=True)
+        return await self.kept.summaries()
 
     async def load(self, session_id: str) -> SessionRecord:
         """Return a session with its turns.
@@ -60,34 +74,71 @@ class History:
         Raises:
             StoreError: No session has this id.
         """
-        return self._get(session_id)
+        return (await self._existing(session_id)).record
 
     async def messages(self, session_id: str) -> Sequence[Message]:
-        """Return a session's messages in order, without the system message."""
-        return thread(self._get(session_id).turns)
+        """Return a session's messages in order, without the system message.
+
+        Raises:
+            StoreError: No session has this id.
+        """
+        return thread((await self.load(session_id)).turns)
+
+    async def search(self, text: str, *, limit: int = 50) -> Sequence[Found]:
+        """Return messages and tool results that hold a text, case aside, the newest first."""
+        return await self.kept.search(text, limit) if text else []
+
+    async def claim(self, session_id: str) -> None:
+        """Make this process the one that asks in a session.
+
+        Raises:
+            SessionBusy: Another kernel that still runs asks in it.
+        """
+        if session_id in self._positions:
+            return
+        await self._free(session_id)
+        await self._write([SessionClaimed(session_id=session_id, at=time.time())])
+        try:
+            await self._free(session_id)  # two that claimed at once both see each other here, and both step back
+        except SessionBusy:
+            await self._write([SessionReleased(session_id=session_id, at=time.time())])
+            raise
+        self._positions[session_id] = (await self._read(session_id)).positions
+
+    async def release(self, session_id: str) -> None:
+        """Let other processes ask in a session that this one is done with."""
+        if self._positions.pop(session_id, None) is not None:
+            await self._write([SessionReleased(session_id=session_id, at=time.time())])
 
     async def start_turn(self, session_id: str, turn: TurnRecord) -> None:
-        """Add a turn that begins now; a session that is not there yet is created."""
-        if session_id not in self._sessions:
-            await self.create(session_id=session_id)
-        record = self._get(session_id)
-        self._put(record, (*record.turns, turn), turn.started_at)
+        """Take note of a turn that begins; it is written with its first finished round or its end.
+
+        Raises:
+            SessionBusy: Another kernel that still runs asks in this session.
+        """
+        await self.claim(session_id)
+        self._positions[session_id] += 1
+        self._heads[turn.turn_id] = TurnHead(
+            turn_id=turn.turn_id,
+            position=self._positions[session_id],
+            prompt=turn.prompt,
+            model=turn.model,
+            started_at=turn.started_at,
+            retries=turn.retries,
+        )
 
     async def append_round(self, session_id: str, round_: RoundRecord) -> None:
         """Keep a finished round of a running turn."""
-        record = self._get(session_id)
-        self._put(record, _changed(record.turns, round_.turn_id, lambda turn: structs.replace(turn, rounds=(*turn.rounds, round_))), round_.at)
+        await self._write([RoundKept(session_id=session_id, at=round_.at, turn=self._heads[round_.turn_id], round=round_)])
 
     async def end_turn(self, session_id: str, end: TurnEnd) -> None:
         """Keep how a turn ended."""
-        record = self._get(session_id)
-        self._put(record, _changed(record.turns, end.turn_id, lambda turn: structs.replace(turn, end=end)), end.at)
+        await self._write([TurnEnded(session_id=session_id, at=end.at, turn=self._heads.pop(end.turn_id), end=end)])
 
     async def replace_turns(self, session_id: str, turn_ids: Iterable[str]) -> None:
         """Mark turns as replaced: they stay on record and leave the session's thread."""
-        record, gone = self._get(session_id), set(turn_ids)
-        turns = tuple(structs.replace(turn, replaced=True) if turn.turn_id in gone else turn for turn in record.turns)
-        self._put(record, turns, time.time())
+        await self._existing(session_id)
+        await self._write([TurnsReplaced(session_id=session_id, at=time.time(), turn_ids=tuple(turn_ids))])
 
     async def rename(self, session_id: str, name: str) -> SessionRecord:
         """Give a session another label.
@@ -95,37 +146,46 @@ class History:
         Raises:
             StoreError: No such session, or an empty or too long name (200 characters).
         """
-        label = name.strip()
-        if not label or len(label) > 200:
-            raise StoreError("A session's name has 1 to 200 characters.")
-        record = structs.replace(self._get(session_id), name=label)
-        self._sessions[session_id] = record
-        return record
+        label = _label(name)
+        await self._existing(session_id)
+        await self._write([SessionRenamed(session_id=session_id, at=time.time(), name=label)])
+        return await self.load(session_id)
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session and its turns."""
-        self._get(session_id)
-        del self._sessions[session_id]
+        """Remove a session; turns that forks share stay with them.
+
+        Raises:
+            StoreError: No session has this id.
+        """
+        await self._existing(session_id)
+        await self._write([SessionDeleted(session_id=session_id, at=time.time())])
+        self._positions.pop(session_id, None)
 
     async def fork(self, session_id: str, *, at: int | None = None, name: str | None = None) -> SessionRecord:
-        """Add a session that shares the first ``at`` turns (None: all, as a person counts them) and return it.
+        """Add a session that shares the first ``at`` turns (None: all, as a person counts them) and return it; no message is copied.
 
         Raises:
             StoreError: No such session, or it has fewer turns.
         """
-        source = self._get(session_id)
+        source = await self.load(session_id)
         grouped = lines(source.turns)
         at = len(grouped) if at is None else at
         if not 0 <= at <= len(grouped):
-            raise StoreError(f"Session {source.name or source.id} has {len(grouped)} turns; it cannot be forked at {at}.")
-        shared = tuple(turn for line in grouped[:at] for turn in line)
-        new = await self.create(name=name or source.name)
-        forked = structs.replace(new, forked_from=source.id, forked_at=at, turns=shared)
-        self._sessions[new.id] = forked
-        return forked
+            raise StoreError(f"Session {source.name or source.id[:8]} has {len(grouped)} turns; it cannot be forked at {at}.")
+        shared = tuple(turn.turn_id for line in grouped[:at] for turn in line)
+        made = str(uuid.uuid4())
+        born = SessionCreated(
+            session_id=made, at=time.time(), name=_label(name) if name else source.name, forked_from=source.id, forked_at=at, shared=shared
+        )
+        await self._write([born])
+        self._positions[made] = len(shared)
+        return await self.load(made)
 
     async def close(self) -> None:
-        """Release what is held; a history in memory holds nothing."""
+        """Write what waits, if it can be written, and release what is held."""
+        if self._waiting:
+            await self._write([])
+        await self.kept.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -133,11 +193,42 @@ class History:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _get(self, session_id: str) -> SessionRecord:
+    async def _write(self, new: Sequence[Line]) -> None:
+        """Keep lines; where that fails they wait, and go first the next time."""
+        batch = [*self._waiting, *new]
+        self._waiting = []
         try:
-            return self._sessions[session_id]
-        except KeyError:
-            raise StoreError(f"There is no session {session_id}; history.list() shows those that are there.") from None
+            await self.kept.append(batch)
+        except StoreError as error:
+            self._waiting = batch + self._waiting
+            self.problem = str(error)
+        else:
+            self.problem = None
 
-    def _put(self, record: SessionRecord, turns: tuple[TurnRecord, ...], at: float) -> None:
-        self._sessions[record.id] = structs.replace(record, turns=turns, updated_at=at)
+    async def _read(self, session_id: str) -> Assembled:
+        try:
+            own, shared = await self.kept.of_session(session_id)
+        except StoreError:
+            if not self._waiting:
+                raise
+            own, shared = [], []
+        own = own + [line for line in self._waiting if line.session_id == session_id]
+        return assemble(session_id, own, shared)
+
+    async def _existing(self, session_id: str) -> Assembled:
+        found = await self._read(session_id)
+        if found.deleted or not (found.created or found.record.turns):
+            raise StoreError(f"There is no session {session_id}; history.list() shows those that are there.")
+        return found
+
+    async def _free(self, session_id: str) -> None:
+        holder = None if self._waiting else await self.kept.holder(session_id)
+        if holder is not None:
+            raise SessionBusy(f"The session is open in {holder}: ask there, or fork it here (%agent fork, session.fork()).")
+
+
+def _label(name: str) -> str:
+    label = name.strip()
+    if not label or len(label) > LONGEST_NAME:
+        raise StoreError(f"A session's name has 1 to {LONGEST_NAME} characters.")
+    return label

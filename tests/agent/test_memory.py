@@ -1,4 +1,4 @@
-"""What a session keeps: history in memory, retry, resume, fork, replace."""
+"""What a session keeps: retry, resume, fork, replace; in memory and in a home on disk alike."""
 
 import asyncio
 
@@ -12,6 +12,22 @@ from agent_kernel.protocol.messages import AssistantMessage, SystemMessage, Tool
 from agent_kernel.store.history import History
 
 
+@pytest.fixture(params=["memory", "home"])
+def opened(request, tmp_path):
+    """Open a history: in memory, or in a folder."""
+    return lambda: History.open(None if request.param == "memory" else tmp_path / "home")
+
+
+@pytest.fixture
+def make(clock, opened):
+    """Make a session on a fake clock, its history in either place."""
+
+    def maker(model, **options):
+        return Session(model, clock=clock, **{"history": opened(), **options})
+
+    return maker
+
+
 def call(name, number=1):
     return ToolCall(id=f"{name}{number}", name=name, arguments="{}")
 
@@ -20,9 +36,9 @@ def roles(messages):
     return [message.role for message in messages]
 
 
-def test_a_turn_is_two_messages_also_for_a_second_session(run, make):
+def test_a_turn_is_two_messages_also_for_a_second_session(run, make, opened):
     async def main():
-        history = History.open(None)
+        history = opened()
         record = await history.create(name="demo")
         first = make(ScriptedModel(["hi"]), history=history)
         await first.resume(record.id)
@@ -38,7 +54,7 @@ def test_a_turn_is_two_messages_also_for_a_second_session(run, make):
     assert [message.text for message in run(main)] == ["hello", "hi", "more", "again"]
 
 
-def test_a_failed_first_round_leaves_no_message_and_a_pending_prompt(run, make, gather):
+def test_a_failed_first_round_leaves_no_message_and_a_pending_prompt(run, make, gather, opened):
     session = make(ScriptedModel([["par", ModelConnectionError("gone")], "answer"]))
 
     async def main():
@@ -58,7 +74,7 @@ def test_a_failed_first_round_leaves_no_message_and_a_pending_prompt(run, make, 
     run(main)
 
 
-def test_a_failure_in_round_two_keeps_round_one_and_retry_goes_on_from_it(run, make, valid):
+def test_a_failure_in_round_two_keeps_round_one_and_retry_goes_on_from_it(run, make, valid, opened):
     ran = []
 
     def effect() -> str:
@@ -86,7 +102,7 @@ def test_a_failure_in_round_two_keeps_round_one_and_retry_goes_on_from_it(run, m
     valid(model.requests[-1])
 
 
-def test_retry_after_a_cancel_drops_the_partial_answer(run, make, valid):
+def test_retry_after_a_cancel_drops_the_partial_answer(run, make, valid, opened):
     model = ScriptedModel([["half", asyncio.Event()], "whole", "next"])
     session = make(model)
 
@@ -105,7 +121,7 @@ def test_retry_after_a_cancel_drops_the_partial_answer(run, make, valid):
     valid(model.requests[2])
 
 
-def test_retry_after_a_limit_and_after_length(run, make):
+def test_retry_after_a_limit_and_after_length(run, make, opened):
     def ping() -> str:
         """Answer."""
         return "pong"
@@ -125,7 +141,7 @@ def test_retry_after_a_limit_and_after_length(run, make):
     run(main)
 
 
-def test_a_new_question_drops_the_pending_prompt(run, make):
+def test_a_new_question_drops_the_pending_prompt(run, make, opened):
     session = make(ScriptedModel([ModelConnectionError("gone"), "fine"]))
 
     async def main():
@@ -139,9 +155,9 @@ def test_a_new_question_drops_the_pending_prompt(run, make):
     run(main)
 
 
-def test_the_system_prompt_is_first_and_never_stored(run, make):
+def test_the_system_prompt_is_first_and_never_stored(run, make, opened):
     async def main():
-        history = History.open(None)
+        history = opened()
         model = ScriptedModel(["a", "b"])
         session = make(model, history=history, system_prompt="be brief")
         await session.run("one")
@@ -156,7 +172,7 @@ def test_the_system_prompt_is_first_and_never_stored(run, make):
     run(main)
 
 
-def test_a_finished_round_is_on_record_before_the_next_request_leaves(run, make):
+def test_a_finished_round_is_on_record_before_the_next_request_leaves(run, make, opened):
     def ping() -> str:
         """Answer."""
         return "pong"
@@ -173,7 +189,7 @@ def test_a_finished_round_is_on_record_before_the_next_request_leaves(run, make)
     assert seen == [0, 3, 5]
 
 
-def test_fork_shares_the_first_turns_and_is_independent(run, make):
+def test_fork_shares_the_first_turns_and_is_independent(run, make, opened):
     async def main():
         session = make(ScriptedModel(["1", "2", "3", "fork's", "own"]))
         for prompt in "abc":
@@ -193,7 +209,7 @@ def test_fork_shares_the_first_turns_and_is_independent(run, make):
     run(main)
 
 
-def test_the_last_turn_can_be_replaced_and_stays_on_record(run, make):
+def test_the_last_turn_can_be_replaced_and_stays_on_record(run, make, opened):
     async def main():
         session = make(ScriptedModel(["1", "2", "3"]))
         first = await session.run("a")
@@ -210,7 +226,7 @@ def test_the_last_turn_can_be_replaced_and_stays_on_record(run, make):
     run(main)
 
 
-def test_two_writers_on_one_session_are_refused_not_mixed(run, make):
+def test_two_writers_on_one_session_are_refused_not_mixed(run, make, opened):
     session = make(ScriptedModel([str(number) for number in range(8)]))
 
     async def main():
@@ -243,14 +259,9 @@ def test_given_messages_are_mended(run, valid):
     assert "not run" in request.messages[3].text
 
 
-def test_history_on_disk_is_refused_with_a_word(tmp_path):
-    with pytest.raises(StoreError, match="memory"):
-        History.open(tmp_path)
-
-
-def test_history_lists_renames_and_deletes(run):
+def test_history_lists_renames_and_deletes(run, opened):
     async def main():
-        history = History.open(None)
+        history = opened()
         one, two = await history.create(name="one"), await history.create(name="two")
         assert {record.id for record in await history.list()} == {one.id, two.id}
         assert (await history.rename(one.id, "  new ")).name == "new"
