@@ -28,7 +28,8 @@ DOORS = {  # outside library -> the places that may import it; msgspec is everyw
 }
 BANNED_NAMES = {"utils", "helpers", "common", "types"}
 BANNED_SUFFIXES = ("Manager", "Handler", "Helper", "Util", "Utils", "Service", "Info", "Data", "Impl")
-MOST_LINES = 350  # a file's plan; what is over says so here, with its reason
+MOST_LINES = 350  # a file's plan
+MORE_LINES = {"agent/session.py": 380}  # the public face of a conversation: a third of it is docstrings
 LONGEST_FUNCTION = 60
 
 
@@ -102,7 +103,7 @@ def test_faces_of_rooms_are_empty(path):
 def test_files_and_functions_stay_small_and_named_well(path):
     text = path.read_text()
     assert path.stem not in BANNED_NAMES
-    assert text.count("\n") <= MOST_LINES, f"{path} has {text.count(chr(10))} lines"
+    assert text.count("\n") <= MORE_LINES.get(place(path), MOST_LINES), f"{path} has {text.count(chr(10))} lines"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno - node.lineno < LONGEST_FUNCTION or node.name == "__init__", f"{path}:{node.lineno} {node.name}"

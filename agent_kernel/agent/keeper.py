@@ -28,10 +28,10 @@ class Keeper:
     async def begin(self, turn_id: str, prompt: str, model: str) -> bool:
         """Record that the turn begins; return whether its prompt is on record already."""
         turn = TurnRecord(turn_id=turn_id, prompt=prompt, model=model, started_at=time.time(), retries=self._retries)
+        await self._history.start_turn(self._session_id, turn)
         self._conversation.begin(turn)
         asked = self._conversation.asked()
         self._kept = 1 if asked else 0
-        await self._history.start_turn(self._session_id, turn)
         return asked
 
     async def keep(self, event: Event) -> None:

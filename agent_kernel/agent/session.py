@@ -190,6 +190,7 @@ class Session:
         """
         if self.running:
             raise _busy(self)
+        await self._catch_up()
         if self.pending_prompt is None:
             raise NothingToRetry("Nothing to retry: the last turn has its answer. Ask something new.")
         retries = self.turns[-1].turn_id if self.turns else None
@@ -217,6 +218,7 @@ class Session:
         cancellation = self._claim()
         keeper = Keeper(self.id, self._said, self.history, retries=retries)
         try:
+            await self._catch_up()
             setup = await self._setup(keeper, prompt, tool_choice, approve, policy)
             self.state = keeper.state
             async with contextlib.aclosing(run_turn(setup, keeper.state, cancellation)) as events:
@@ -237,7 +239,6 @@ class Session:
         redactor = Redactor(secret_values(os.environ) | frozenset(getattr(self.model, "secrets", ())))
         intake = Intake(artifacts=self.artifacts, redactor=redactor, budget=self.limits.result_budget, first_handle=self._said.next_handle())
         await self._said.fit(intake, self.limits.result_budget)
-        await self._ensure_created()
         turn_id, prompt = str(uuid.uuid4()), redactor.text(well_formed(prompt))
         asked = await keeper.begin(turn_id, prompt, str(getattr(self.model, "name", "")))
         self.pending_prompt = None
@@ -332,6 +333,14 @@ class Session:
         if not self._created:
             await self.history.create(session_id=self.id, name=self.name)
             self._created = True
+
+    async def _catch_up(self) -> None:
+        """Make this session ours to ask in; what another kernel has added since it was loaded is loaded now."""
+        await self._ensure_created()
+        record = await self.history.claim(self.id)
+        if record is not None and [turn.turn_id for turn in record.turns] != [turn.turn_id for turn in self._said.records]:
+            self._said.load(record, given=self._said.given)
+            self.pending_prompt = self._said.pending
 
     async def close(self) -> None:
         """Stop a running turn and release what this session made itself."""

@@ -88,14 +88,14 @@ class History:
         """Return messages and tool results that hold a text, case aside, the newest first."""
         return await self.kept.search(text, limit) if text else []
 
-    async def claim(self, session_id: str) -> None:
-        """Make this process the one that asks in a session.
+    async def claim(self, session_id: str) -> SessionRecord | None:
+        """Make this process the one that asks in a session, and return the session as it is then; None: it was the one already.
 
         Raises:
             SessionBusy: Another kernel that still runs asks in it.
         """
         if session_id in self._positions:
-            return
+            return None
         await self._free(session_id)
         await self._write([SessionClaimed(session_id=session_id, at=time.time())])
         try:
@@ -103,7 +103,9 @@ class History:
         except SessionBusy:
             await self._write([SessionReleased(session_id=session_id, at=time.time())])
             raise
-        self._positions[session_id] = (await self._read(session_id)).positions
+        found = await self._read(session_id)
+        self._positions[session_id] = found.positions
+        return found.record
 
     async def release(self, session_id: str) -> None:
         """Let other processes ask in a session that this one is done with."""
