@@ -23,7 +23,7 @@ DOORS = {  # outside library -> the places that may import it; msgspec is everyw
     "ipykernel": ("notebook/",),
     "markdown_it": ("views/",),
     "mdformat": ("views/",),
-    "platformdirs": ("notebook/settings.py",),
+    "platformdirs": ("notebook/settings.py", "store/home.py"),
     "msgspec": ("",),
 }
 BANNED_NAMES = {"utils", "helpers", "common", "types"}
