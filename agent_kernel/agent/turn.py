@@ -19,6 +19,7 @@ from agent_kernel.agent.cancellation import Cancellation, TurnCancelled
 from agent_kernel.agent.context import LAST_ANSWER, build_request
 from agent_kernel.agent.dispatch import Dispatch, Failures, Turned
 from agent_kernel.agent.execute import Execution
+from agent_kernel.agent.foreign import Raised, described, tame
 from agent_kernel.agent.intake import Intake
 from agent_kernel.agent.limits import Limits
 from agent_kernel.agent.redact import Redactor
@@ -42,6 +43,7 @@ from agent_kernel.protocol.events import (
 from agent_kernel.protocol.fold import TurnState
 from agent_kernel.protocol.messages import AssistantMessage, Excerpt, Message, ResultStatus, ToolCall, ToolResult, TurnStatus
 from agent_kernel.protocol.request import ModelRequest
+from agent_kernel.tools.plainly import exception_text
 from agent_kernel.tools.toolbox import Toolbox
 
 E = TypeVar("E")
@@ -166,11 +168,11 @@ class _Turn:
             return False
         reason = f"The turn has used its {number} rounds and the model asks for more tools. Go on for {self._setup.limits.max_rounds} more?"
         try:
-            return await self._cancellation.wait(call_hook(hook, reason)) is True
+            return await self._cancellation.wait(tame(call_hook(hook, reason))) is True
         except TurnCancelled:
             raise
         except Exception as error:
-            raise LimitHookFailed(f"The on_limit hook failed: {type(error).__name__}: {error}") from error
+            raise LimitHookFailed(f"The on_limit hook failed: {described(error)}") from error
 
     async def _round(self, number: int) -> Events:
         choice = self._setup.tool_choice
@@ -314,11 +316,11 @@ class _Turn:
 
     def explained(self, error: Exception) -> AgentKernelError:
         """Return the error to raise: ours as it is, a user's Model's or hook's named as such."""
-        if isinstance(error, AgentKernelError):
+        if isinstance(error, AgentKernelError) and not isinstance(error, Raised):
             error.args = (self._masked(error), *error.args[1:])
             return error
         name = getattr(self._setup.model, "name", "the model")
-        return AgentKernelError(f"The turn failed in {name}: {type(error).__name__}: {self._masked(error)}")
+        return AgentKernelError(f"The turn failed in {name}: {self._setup.redactor.text(described(error))}")
 
     def _masked(self, error: Exception) -> str:
-        return self._setup.redactor.text(str(error))
+        return self._setup.redactor.text(exception_text(error))
