@@ -16,7 +16,7 @@ from msgspec import Struct
 from agent_kernel.agent.answer import Answer
 from agent_kernel.agent.approval import Approver, Policy, call_hook
 from agent_kernel.agent.cancellation import Cancellation, TurnCancelled
-from agent_kernel.agent.context import LAST_ANSWER, build_request
+from agent_kernel.agent.context import LAST_ANSWER, Outgoing, build_request
 from agent_kernel.agent.dispatch import Dispatch, Failures, Turned
 from agent_kernel.agent.execute import Execution
 from agent_kernel.agent.foreign import Raised, described, tame
@@ -52,7 +52,7 @@ OnLimit = Callable[[str], bool | Awaitable[bool | None] | None]
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """All that a turn works with. ``prior`` are the session's messages to go on from, ``asked`` whether the prompt is among them."""
+    """All that a turn works with. ``prior`` are the session's messages to go on from, ready to be sent, ``asked`` whether the prompt is among them."""
 
     session_id: str
     turn_id: str
@@ -123,6 +123,7 @@ class _Turn:
         self._setup, self._state, self._cancellation = setup, state, cancellation
         self._failures = Failures()
         self._answer = Answer(setup.fresh_id)
+        self._own = Outgoing()
         self._dispatch: Dispatch | None = None
         self._round_open = False
         self.status: TurnStatus = "completed"
@@ -229,7 +230,7 @@ class _Turn:
         own = self._state.messages[1:] if setup.asked else self._state.messages
         prompts = [text for text in (setup.system_prompt, LAST_ANSWER if last else None) if text]
         return build_request(
-            [*setup.prior, *own],
+            [*setup.prior, *self._own.take(own)],
             system_prompt="\n\n".join(prompts) or None,
             tools=setup.toolbox.specs(),
             tool_choice=choice,
