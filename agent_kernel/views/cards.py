@@ -145,7 +145,7 @@ def aside(entry: ToolCallState) -> str:
         return visible(entry.reason or "")
     if entry.result is None:
         return DOT.join(filter(None, [_progress(entry), visible(entry.progress_text or "")[:LINE]]))
-    return f"kept whole as {entry.result.artifact.handle}" if entry.result.artifact else ""
+    return f"kept whole as {named(entry.result.artifact.handle)}" if entry.result.artifact else ""
 
 
 def _call(entry: ToolCallState) -> str:
