@@ -52,13 +52,18 @@ OnLimit = Callable[[str], bool | Awaitable[bool | None] | None]
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """All that a turn works with. ``prior`` are the session's messages to go on from, ready to be sent, ``asked`` whether the prompt is among them."""
+    """All that a turn works with.
+
+    ``prior`` are the session's messages to go on from, ready to be sent, ``asked`` whether the prompt is among them; ``check_kept`` raises
+    what kept the last round from being recorded.
+    """
 
     session_id: str
     turn_id: str
     prompt: str
     prior: Sequence[Message]
     asked: bool
+    check_kept: Callable[[], None]
     model: Model
     toolbox: Toolbox
     system_prompt: str | None
@@ -74,12 +79,14 @@ class Setup(Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
-def check_options(toolbox: Toolbox, tool_choice: str, policy: str | None) -> None:
-    """Check the options of one turn.
+def check_options(toolbox: Toolbox, prompt: object, tool_choice: str, policy: str | None) -> None:
+    """Check what one turn is asked with.
 
     Raises:
-        ValueError: There is no such choice or policy.
+        ValueError: The prompt is empty or no text, or there is no such choice or policy.
     """
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError("The prompt is empty: say what you want to ask, as a text.")
     if tool_choice not in ("auto", "none", "required") and tool_choice not in toolbox:
         raise ValueError(f"tool_choice is auto, none, required or a tool's name, not {tool_choice!r}. Tools: {', '.join(toolbox.names) or 'none'}.")
     if policy is not None and policy not in get_args(Policy):
@@ -152,6 +159,7 @@ class _Turn:
             async with contextlib.aclosing(self._round(number)) as events:
                 async for event in events:
                     yield event
+            self._setup.check_kept()
             if self._ended():
                 return
         self.status = "limit"

@@ -1,6 +1,8 @@
 """Models, tools, hooks and consumers that misbehave: the laws hold, and nothing hangs."""
 
 import asyncio
+import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -8,8 +10,9 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from agent_kernel import AgentKernelError, ScriptedModel, Session, Tool, ToolContext, tool
+from agent_kernel import AgentKernelError, FallbackModel, History, OpenAIModel, ScriptedModel, Session, Tool, ToolContext, tool
 from agent_kernel.agent.streaming import CLOSE_GRACE
+from agent_kernel.errors import StoreError
 from agent_kernel.protocol.events import (
     ApprovalGiven,
     FinishDelta,
@@ -339,3 +342,79 @@ def test_a_tool_may_close_over_what_comes_later(run):
 
     later = Session(ScriptedModel([[call("a", "f")], "end"]), tools=[f], name="fine")
     assert run(later.run, "go").tool_calls[0].result.text == "fine"
+
+
+class Full(History):
+    """A history whose disk is full from some moment on."""
+
+    full = ""
+
+    async def append_round(self, session_id, round_):
+        if self.full == "round":
+            raise StoreError("the disk is full")
+        await super().append_round(session_id, round_)
+
+    async def end_turn(self, session_id, end):
+        if self.full:
+            raise StoreError("the disk is full")
+        await super().end_turn(session_id, end)
+
+
+@pytest.mark.parametrize(("full", "status"), [("round", "failed"), ("end", "completed")])
+def test_a_history_that_cannot_be_written_ends_the_stream_in_good_order(run, make, gather, full, status):
+    def f() -> str:
+        """Return."""
+        return "x"
+
+    history = Full()
+    model = ScriptedModel([[call("a", "f")], "end", "next"])
+    session = make(model, tools=[f], history=history)
+    history.full = full
+    events, raised = run(gather, session)
+    assert events[-1].status == status
+    assert "disk is full" in str(raised)
+    assert raised.state is session.state
+    assert len(model.requests) == (1 if full == "round" else 2)
+    history.full = ""
+    assert not session.running
+    assert run(session.run, "again").status == "completed"
+
+
+def test_a_model_s_own_key_is_masked(run, make, gather):
+    def f() -> str:
+        """Return what the process should have kept to itself."""
+        return f"key {SECRET}"
+
+    class Keyed(ScriptedModel):
+        secrets = FallbackModel([OpenAIModel("m", api_key=SECRET, base_url="http://user:other-secret@127.0.0.1:1/v1")]).secrets
+
+    session = make(Keyed([[call("a", "f")], f"it is {SECRET[:5]}", "end"]), tools=[f])
+    events, _ = run(gather, session, "my key is other-secret")
+    shown = msgspec.json.encode(events).decode()
+    assert SECRET not in shown
+    assert "other-secret" not in shown
+    assert session.state.tool_calls[0].result.text == "key [masked]"
+
+
+def test_a_session_that_nobody_closes_leaves_no_folder_and_no_warning(tmp_path):
+    script = """
+from agent_kernel import ScriptedModel, Session, run_sync
+from agent_kernel.protocol.messages import ToolCall
+def big() -> str:
+    "Return much."
+    return "lines\\n" * 50_000
+session = Session(ScriptedModel([ToolCall(id="a", name="big"), "end"]), tools=[big])
+print(run_sync(session.run("go")).tool_calls[0].result.artifact.size)
+"""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert (ended.stdout.strip(), ended.stderr) == ("300000", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("prompt", ["", " \n", 3, None, b"bytes"])
+def test_a_prompt_is_a_text(run, make, prompt):
+    session = make(ScriptedModel(["fine"]))
+    with pytest.raises(ValueError, match="prompt"):
+        run(session.run, prompt)
+    assert run(session.run, "go").text == "fine"
