@@ -6,6 +6,7 @@ The page's requests are recorded, so that a test can tell whether anything asked
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import secrets
@@ -13,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import nbformat
@@ -63,9 +63,14 @@ class Server:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("AGENT_KERNEL_", "OPENAI_", "PYTEST_"))}
         env |= {name: str(home / place) for name, place in places.items()}
         env |= {"PYTHONPATH": str(ROOT), "AGENT_KERNEL_SETTINGS": str(home / "none.toml")}
+        self.env = env
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={self.port}"]
         command += [f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={root}", "--ServerApp.port_retries=0"]
-        command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.expose_app_in_browser=True"]
+        command += [
+            "--LabApp.news_url=None",
+            "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+            "--LabApp.expose_app_in_browser=True",
+        ]
         self.log = (home / "server.log").open("w+")
         self.process = subprocess.Popen(command, env=env, cwd=root, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
         self._wait()
@@ -80,9 +85,10 @@ class Server:
             time.sleep(0.1)
 
     def api(self, method, path):
-        request = urllib.request.Request(self.url + path, method=method, headers={"Authorization": f"token {self.token}"})
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            body = answer.read()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request(method, path, headers={"Authorization": f"token {self.token}"})
+            body = connection.getresponse().read()
         return json.loads(body) if body else None
 
     def close(self):

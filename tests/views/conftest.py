@@ -11,14 +11,56 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
-from agent_kernel.protocol.events import Event, MessageCompleted, RoundFinished, RoundStarted, TextAppended, ToolCallFinished, TurnFinished, TurnStarted
+from agent_kernel.protocol.events import (
+    Event,
+    MessageCompleted,
+    RoundFinished,
+    RoundStarted,
+    TextAppended,
+    ToolCallFinished,
+    TurnFinished,
+    TurnStarted,
+)
 from agent_kernel.protocol.fold import fold
 from agent_kernel.protocol.messages import Artifact, AssistantMessage, Excerpt, ToolCall, ToolResult
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 GOLDEN = sorted((DATA / "golden").glob("*.json"))
 
-TAGS = set("p h1 h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong s del hr br a img table thead tbody tr th td span div details summary progress".split())
+TAGS = {
+    "p",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "ul",
+    "ol",
+    "li",
+    "blockquote",
+    "pre",
+    "code",
+    "em",
+    "strong",
+    "s",
+    "del",
+    "hr",
+    "br",
+    "a",
+    "img",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "span",
+    "div",
+    "details",
+    "summary",
+    "progress",
+}
 ATTRIBUTES = {
     "a": {"href", "target", "rel"},
     "img": {"src", "alt", "style"},
@@ -150,7 +192,11 @@ def expanded(member):
 
 
 def corpus():
-    return [(each["name"], place, expanded(member)) for each in json.loads((DATA / "attacks.json").read_text()) for place, member in enumerate(each["members"])]
+    return [
+        (each["name"], place, expanded(member))
+        for each in json.loads((DATA / "attacks.json").read_text())
+        for place, member in enumerate(each["members"])
+    ]
 
 
 def pytest_generate_tests(metafunc):

@@ -65,7 +65,15 @@ def test_half_an_attack_is_shown_while_it_streams(attack, judged):
 
 
 def test_names_arguments_and_results_are_shown_in_cards(attack, judged, folded):
-    state = folded("answer", call=(attack[:200], json.dumps({attack[:200]: attack})), result=attack, error=attack, turn_error=attack, artifact=True, handle=attack[:9])
+    state = folded(
+        "answer",
+        call=(attack[:200], json.dumps({attack[:200]: attack})),
+        result=attack,
+        error=attack,
+        turn_error=attack,
+        artifact=True,
+        handle=attack[:9],
+    )
     bundle = transcript(state)
     judged(bundle["text/html"])
     assert not OBEYED.search(bundle["text/html"] + bundle["text/plain"])
@@ -76,7 +84,9 @@ def test_names_arguments_and_results_are_shown_in_cards(attack, judged, folded):
 def test_a_typesetter_finds_no_formula_in_html(folded):
     """MathJax reads the text of the page between two tags, but not that of code and pre."""
     tricky = "$\\href{javascript:alert(1)}{x}$ \\(y\\) $$z$$ \\begin{align}a\\end{align} \\\\(w\\\\) costs $5 $6"
-    html = transcript(folded("final", call=(tricky, tricky), result=tricky, error=tricky, turn_error=tricky, reasoning=tricky))["text/html"] + answer_html(tricky)
+    html = transcript(folded("final", call=(tricky, tricky), result=tricky, error=tricky, turn_error=tricky, reasoning=tricky))[
+        "text/html"
+    ] + answer_html(tricky)
     bare = re.sub(r"<(code|pre)\b.*?</\1>", "", html, flags=re.DOTALL)
     assert not re.findall(r">[^<]*(?:\$[^<]*\$|\\[(\[b])[^<]*<", bare)
     markdown = canonical("\\\\(\\href{javascript:alert(1)}{x}\\\\) and $5 or $6 \\\\begin{equation}x")
