@@ -20,6 +20,7 @@ from agent_kernel.tools.pictures import Attachment
 from agent_kernel.tools.serialise import serialise
 
 LONGEST_LINE = 2_000  # characters
+RAW = "application/octet-stream"
 SMALL = 20_000  # characters that are cleaned and masked in well under a millisecond: not worth a thread
 
 
@@ -58,7 +59,11 @@ class Intake:
     def prepare(self, value: Any) -> Prepared:
         """Serialise, clean and mask a value; may take a second per 100 MB."""
         made = serialise(value)
-        whole = self._redactor.text(made.whole) if isinstance(made.whole, str) else made.whole
+        whole = made.whole
+        if isinstance(whole, str):
+            whole = self._redactor.text(whole)
+        elif whole is not None and made.media_type == RAW:  # pictures and arrays have a form that masking would break
+            whole = self._redactor.data(whole)
         return Prepared(text=self._redactor.text(made.text), whole=whole, media_type=made.media_type, attachments=made.attachments)
 
     @staticmethod

@@ -65,7 +65,7 @@ async def stream_answer(
         TurnCancelled: The turn was asked to stop.
     """
     inbox: Inbox[Any] = Inbox(cancellation)
-    answer.redacting = redactor.stream()
+    answer.redacting, answer.redacting_reasoning = redactor.stream(), redactor.stream()
     reader = asyncio.create_task(_read(model, request, inbox))
     try:
         while True:
@@ -80,15 +80,13 @@ async def stream_answer(
                     answer.shown = answer.shown or not text.isspace()
                     yield TextAppended, {"text": text}
             elif type(delta) is _End:
-                held = answer.flush()
-                if held:
-                    answer.shown = answer.shown or not held.isspace()
-                    yield TextAppended, {"text": held}
+                for fact in _held_back(answer):
+                    yield fact
                 if delta.error is not None:
                     raise delta.error
                 return
             else:
-                fact = _gathered(answer, delta, redactor)
+                fact = _gathered(answer, delta)
                 if fact is not None:
                     yield fact
     finally:
@@ -98,7 +96,15 @@ async def stream_answer(
             await asyncio.wait({reader}, timeout=CLOSE_GRACE)
 
 
-def _gathered(answer: Answer, delta: Any, redactor: Redactor) -> Fact | None:
+def _held_back(answer: Answer) -> list[Fact]:
+    """Return what was held back because it might have begun a secret, now that the stream is over."""
+    thought, text = answer.flush_reasoning(), answer.flush()
+    answer.shown = answer.shown or bool(text.strip())
+    facts: list[Fact] = [(ReasoningAppended, {"text": thought})] if thought else []
+    return [*facts, (TextAppended, {"text": text})] if text else facts
+
+
+def _gathered(answer: Answer, delta: Any) -> Fact | None:
     wrong = _misfit(delta)
     if wrong is not None:
         raise TypeError(wrong)
@@ -106,9 +112,11 @@ def _gathered(answer: Answer, delta: Any, redactor: Redactor) -> Fact | None:
         drafted = answer.assembler.feed(delta)
         return ToolCallDrafted, {"call_id": drafted.call_id, "name": drafted.name, "arguments": drafted.arguments}
     if type(delta) is ReasoningDelta:
-        text = redactor.values(well_formed(delta.text))
-        answer.reasonings.append(text)
-        return ReasoningAppended, {"text": text}
+        text = well_formed(delta.text)
+        text = answer.redacting_reasoning.feed(text) if answer.redacting_reasoning else text
+        if text:
+            answer.reasonings.append(text)
+            return ReasoningAppended, {"text": text}
     if type(delta) is UsageDelta:
         answer.usage = delta.usage
     elif type(delta) is FinishDelta:

@@ -418,3 +418,29 @@ def test_a_prompt_is_a_text(run, make, prompt):
     with pytest.raises(ValueError, match="prompt"):
         run(session.run, prompt)
     assert run(session.run, "go").text == "fine"
+
+
+def test_bytes_are_masked_before_they_are_stored(run, make, monkeypatch):
+    monkeypatch.setenv("DEMO_API_KEY", SECRET)
+    key = b"sk-" + b"a1" * 20
+
+    def dump() -> bytes:
+        """Return a process's memory."""
+        return b"\xff\x00" * 100 + SECRET.encode() + b"\x80" + key + b"\x00" * 100
+
+    session = make(ScriptedModel([[call("a", "dump")], "end"]), tools=[dump])
+
+    async def main():
+        state = await session.run("go")
+        return await session.artifacts.read(state.tool_calls[0].result.artifact)
+
+    assert run(main) == b"\xff\x00" * 100 + b"[masked]\x80[masked]" + b"\x00" * 100
+
+
+def test_a_secret_in_pieces_of_reasoning_is_masked(run, make, monkeypatch, gather):
+    monkeypatch.setenv("DEMO_API_KEY", SECRET)
+    pieces = [ReasoningDelta(text=f"it is {SECRET[:9]}"), ReasoningDelta(text=f"{SECRET[9:]}, or {SECRET[:4]}")]
+    session = make(ScriptedModel([[*pieces, "fine"]]))
+    events, _ = run(gather, session)
+    assert session.state.reasoning == f"it is [masked], or {SECRET[:4]}"
+    assert not any(SECRET[:9] in str(event) for event in events)
