@@ -80,8 +80,8 @@ async def stream_answer(
                     answer.shown = answer.shown or not text.isspace()
                     yield TextAppended, {"text": text}
             elif type(delta) is _End:
-                for fact in _held_back(answer):
-                    yield fact
+                for held in _held_back(answer):
+                    yield held
                 if delta.error is not None:
                     raise delta.error
                 return
