@@ -22,7 +22,6 @@ DOORS = {  # outside library -> the places that may import it; msgspec is everyw
     "IPython": ("views/", "notebook/"),
     "ipykernel": ("notebook/",),
     "markdown_it": ("views/",),
-    "mdformat": ("views/",),
     "platformdirs": ("notebook/settings.py", "store/home.py"),
     "msgspec": ("",),
 }

@@ -26,12 +26,20 @@ class Answer:
         self.calls: tuple[ToolCall, ...] = ()
         self.shown = False
         self.redacting: StreamRedactor | None = None
+        self.redacting_reasoning: StreamRedactor | None = None
 
     def flush(self) -> str:
         """Return text that was held back because it might have begun a secret."""
         held = self.redacting.flush() if self.redacting else ""
         if held:
             self.texts.append(held)
+        return held
+
+    def flush_reasoning(self) -> str:
+        """Return reasoning that was held back for the same reason."""
+        held = self.redacting_reasoning.flush() if self.redacting_reasoning else ""
+        if held:
+            self.reasonings.append(held)
         return held
 
     def check(self) -> None:

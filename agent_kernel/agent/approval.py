@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from agent_kernel.agent.foreign import described, tamed
 from agent_kernel.agent.threads import in_thread
 from agent_kernel.errors import AgentKernelError
 from agent_kernel.protocol.messages import ToolCall
@@ -80,8 +81,9 @@ class Approver:
                 return Verdict(allowed=True)
             try:
                 answer = await self._answer(self._approve, call, reason)
-            except Exception as error:
-                raise AgentKernelError(f"The approve hook failed on {call.name}: {type(error).__name__}: {error}") from error
+            except BaseException as raised:  # a user's hook may raise anything
+                error = tamed(raised)
+                raise AgentKernelError(f"The approve hook failed on {call.name}: {described(error)}") from error
         if answer is ALWAYS:
             self._allowed.add(tool)
             return Verdict(allowed=True, comment="always in this session")

@@ -77,6 +77,7 @@ class Inbox(Generic[T]):
 
     def __init__(self, cancellation: Cancellation) -> None:
         """Start empty."""
+        self.closed = False
         self._items: deque[T] = deque()
         self._cancellation = cancellation
         self._waiter: asyncio.Future[None] | None = None
@@ -91,8 +92,8 @@ class Inbox(Generic[T]):
         self._wake()
 
     def take(self) -> T | None:
-        """Return the next item, or None if there is none now."""
-        if self._items:
+        """Return the next item, or None if there is none now or the turn was asked to stop."""
+        if self._items and not self._cancellation.requested:
             return self._items.popleft()
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
@@ -104,20 +105,27 @@ class Inbox(Generic[T]):
         Raises:
             TurnCancelled: The turn was asked to stop.
         """
+        self._cancellation.check()
         while not self._items:
-            self._cancellation.check()
             self._waiter = asyncio.get_running_loop().create_future()
             waker = self._cancellation.on_request(self._wake)
             try:
                 await self._waiter
             finally:
                 self._cancellation.forget(waker)
-        self._cancellation.check()
+            self._cancellation.check()
         return self._items.popleft()
+
+    def close(self) -> None:
+        """Drop what is there and let the writer go on: nobody reads any more."""
+        self.closed = True
+        self._items.clear()
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
 
     async def room(self) -> None:
         """Wait until the reader has taken all there is: the writer's brake."""
-        while self._items:
+        while self._items and not self.closed:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
 

@@ -63,6 +63,22 @@ def _unanswered(call: ToolCall) -> ToolMessage:
     return ToolMessage(call_id=call.id, name=call.name, status="not_run", text=NOT_ANSWERED)
 
 
+class Outgoing:
+    """A growing list of messages made ready to be sent, each message once: a long session is not gone through anew at each round."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._ready: list[Message] = []
+        self._read = 0
+
+    def take(self, messages: Sequence[Message]) -> list[Message]:
+        """Return all of them, ready; since the last time messages were only added, calls together with their results."""
+        if len(messages) > self._read:
+            self._ready += [_sendable(message) for message in mended(messages[self._read :])]
+            self._read = len(messages)
+        return self._ready
+
+
 def build_request(
     messages: Sequence[Message],
     *,
@@ -74,15 +90,14 @@ def build_request(
     """Return the request of a round, and whether it was trimmed or is over its budget.
 
     Args:
-        messages: The session's, the running turn's included, without the system message.
+        messages: The session's, the running turn's included, without the system message; made ready by ``Outgoing``.
         system_prompt: Instructions that stand first.
         tools: Tools on offer.
         tool_choice: auto, none, required or a name.
         max_input_tokens: Budget for the whole input, by estimate; None for no limit.
     """
     system: list[Message] = [SystemMessage(text=system_prompt)] if system_prompt else []
-    sent = [_sendable(message) for message in mended(messages)]
-    trimmed = False
+    sent, trimmed = list(messages), False
     if max_input_tokens is not None:
         fixed = sum(map(estimated_tokens, system)) + sum(len(str(tool.parameters)) // BYTES_PER_TOKEN + MESSAGE_TOKENS for tool in tools)
         sent, trimmed = _fitting(sent, max_input_tokens - fixed)
@@ -99,10 +114,15 @@ def _sendable(message: Message) -> Message:
 
 def estimated_tokens(message: Message) -> int:
     """Estimate what a message costs, call names and arguments included."""
-    size = len(message.text.encode("utf-8", "replace"))
+    size = _bytes(message.text)
     if isinstance(message, AssistantMessage):
-        size += sum(len(call.name) + len(call.arguments.encode("utf-8", "replace")) for call in message.tool_calls)
+        for call in message.tool_calls:
+            size += len(call.name) + _bytes(call.arguments)
     return size // BYTES_PER_TOKEN + MESSAGE_TOKENS
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _fitting(messages: list[Message], budget: int) -> tuple[list[Message], bool]:

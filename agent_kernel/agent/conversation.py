@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from agent_kernel.agent.context import mended
+from agent_kernel.agent.context import Outgoing, mended
 from agent_kernel.agent.intake import Intake
 from agent_kernel.agent.threads import in_thread
 from agent_kernel.errors import ArtifactNotFound
@@ -53,10 +53,13 @@ class Conversation:
 
     @property
     def sent(self) -> list[Message]:
-        """The messages as a request carries them: results over the budget as excerpts."""
-        if not self.fitted:
-            return self.messages
-        return [self.fitted.get(message.call_id, message) if isinstance(message, ToolMessage) else message for message in self.messages]
+        """The messages as a request carries them: ready to be sent, results over the budget as excerpts."""
+        fitted = self.fitted
+        if not fitted:
+            return self._outgoing.take(self.messages)
+        return self._outgoing.take(
+            [fitted.get(message.call_id, message) if isinstance(message, ToolMessage) else message for message in self.messages]
+        )
 
     async def fit(self, intake: Intake, budget: int) -> None:
         """Store results over the budget, however they came in, off the loop; requests carry excerpts instead."""
@@ -64,6 +67,7 @@ class Conversation:
             if isinstance(message, ToolMessage) and len(message.text) > budget + MARKER_CHARACTERS and message.call_id not in self.fitted:
                 future, _ = in_thread(functools.partial(intake.prepare, message.text))
                 kept = await intake.keep(await future)
+                self._outgoing = Outgoing()
                 self.fitted[message.call_id] = structs.replace(message, text=kept.excerpt.text, artifact=message.artifact or kept.artifact)
 
     def begin(self, turn: TurnRecord) -> None:
@@ -130,6 +134,7 @@ class Conversation:
 
     def _recount(self) -> None:
         self.messages: list[Message] = [*self.given, *thread(self.records)]
+        self._outgoing = Outgoing()
         everything = [*self.given, *(message for turn in self.records for message in turn_messages(turn))]
         self._ids = {call.id for message in everything if isinstance(message, AssistantMessage) for call in message.tool_calls}
 

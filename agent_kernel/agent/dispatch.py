@@ -18,6 +18,7 @@ from msgspec import Struct
 from agent_kernel.agent.approval import Approver, Policy, effective_policy, reason_for
 from agent_kernel.agent.cancellation import Cancellation, Inbox
 from agent_kernel.agent.execute import Execution, Outcome, failure
+from agent_kernel.agent.foreign import described
 from agent_kernel.agent.intake import Intake, Kept
 from agent_kernel.agent.schedule import Phase, Slot, startable
 from agent_kernel.errors import ToolError
@@ -132,7 +133,7 @@ class Dispatch:
             await self._stop()
 
     def _entry(self, index: int, call: ToolCall) -> _Entry:
-        report = _Report(self._loop, call.id, self._inbox)
+        report = _Report(self._loop, call.id, self._inbox, self._intake)
         turn = self._turn
         context = ToolContext(
             session_id=turn.session_id, turn_id=turn.turn_id, round=turn.round, index=index, call_id=call.id, name=call.name, report=report
@@ -161,8 +162,14 @@ class Dispatch:
             raise ToolError(
                 f"This very call has failed {SAME_FAILURES} times in this turn and is refused: change its arguments or answer without it."
             )
-        bound = tool.bind(parse_arguments(call.arguments))
-        _ = bound.key  # computed here, where a failing key function becomes an error result
+        arguments = parse_arguments(call.arguments)
+        try:
+            bound = tool.bind(arguments)
+            _ = bound.key  # computed here, where a failing key function becomes an error result
+        except (ToolError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a user's class or key function may raise anything, SystemExit included
+            raise ToolError(f"The arguments of {tool.name} could not be prepared: {described(error)}") from error
         return tool, bound
 
     def _spawn(self, entry: _Entry, work: Any) -> None:
@@ -178,7 +185,8 @@ class Dispatch:
         self._inbox.put((ApprovalRequested, {"call": entry.call, "reason": reason}))
         verdict = await self._approver.ask(entry.call, tool, reason)
         decision = "allow" if verdict.allowed else "deny"
-        self._inbox.put((ApprovalGiven, {"call_id": entry.call.id, "decision": decision, "comment": verdict.comment}))
+        comment = None if verdict.comment is None else self._intake.line(verdict.comment)
+        self._inbox.put((ApprovalGiven, {"call_id": entry.call.id, "decision": decision, "comment": comment}))
         if verdict.allowed:
             entry.phase = "ready"
         else:
@@ -202,7 +210,7 @@ class Dispatch:
         self._finish(entry, outcome, kept)
 
     def _finish(self, entry: _Entry, outcome: Outcome, kept: Kept | None) -> None:
-        metadata = dict(entry.context.metadata)
+        metadata: dict[str, Any] = self._intake.facts(entry.context.metadata)
         if outcome.traceback:
             metadata["traceback"] = outcome.traceback
         result = ToolResult(
@@ -236,8 +244,8 @@ class Dispatch:
 class _Report:
     """Carries a tool's progress, from any thread, to the inbox: the newest counts, and at most one event is under way."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, call_id: str, inbox: Inbox[Fact]) -> None:
-        self._loop, self._call_id, self._inbox = loop, call_id, inbox
+    def __init__(self, loop: asyncio.AbstractEventLoop, call_id: str, inbox: Inbox[Fact], intake: Intake) -> None:
+        self._loop, self._call_id, self._inbox, self._intake = loop, call_id, inbox, intake
         self._lock = threading.Lock()
         self._newest: tuple[float | None, float | None, str | None] | None = None
         self._sent = 0.0
@@ -267,4 +275,5 @@ class _Report:
             self._sent = time.monotonic()
         if newest is not None and not self._closed:
             done, total, text = newest
-            self._inbox.put((ToolCallProgressed, {"call_id": self._call_id, "text": text, "done": done, "total": total}))
+            shown = None if text is None else self._intake.line(text)
+            self._inbox.put((ToolCallProgressed, {"call_id": self._call_id, "text": shown, "done": done, "total": total}))

@@ -11,6 +11,7 @@ import contextvars
 import importlib
 import inspect
 import operator
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -79,38 +80,41 @@ class Execution:
         """Run a call to its end, its timeout, or the turn's cancellation (which alone is raised)."""
         thread: Thread | None = None
         task: asyncio.Future[Outcome | Awaitable[Any]]
-        if tool.is_async or tool.runs_on in self._places or self._executor is not None:
-            task = asyncio.ensure_future(self._on_loop(tool, bound, context))
-        else:
-            task, thread = in_thread(lambda: self._call(bound, context), name=f"agent-kernel-tool-{tool.name}")
+        deadline = None if tool.timeout is None else time.monotonic() + tool.timeout
         try:
-            await asyncio.wait({task}, timeout=tool.timeout)
-            if task.done():
-                return await self._finished(task, context)
-            return self._timed_out(tool)
+            if tool.is_async or tool.runs_on in self._places or self._executor is not None:
+                task = asyncio.ensure_future(self._on_loop(lambda: self._value(tool, bound, context), context))
+            else:
+                task, thread = in_thread(lambda: self._call(bound, context), name=f"agent-kernel-tool-{tool.name}")
+        except RuntimeError as error:  # the system has no thread left
+            return failure(error, self._intake)
+        value = await self._within(deadline, task, thread, context)
+        if inspect.isawaitable(value):  # a sync tool returned a coroutine, which is the rest of the call
+            rest = value
+            task = asyncio.ensure_future(self._on_loop(lambda: _awaited(rest), context))
+            value = await self._within(deadline, task, None, context)
+        return value if isinstance(value, Outcome) else self._timed_out(tool)
+
+    async def _within(
+        self, deadline: float | None, task: asyncio.Future[Outcome | Awaitable[Any]], thread: Thread | None, context: ToolContext
+    ) -> Outcome | Awaitable[Any] | None:
+        """Wait for a call; None: its time is up, and it is abandoned."""
+        try:
+            await asyncio.wait({task}, timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            return self._finished(task) if task.done() else None
         finally:
             if not task.done():
                 context.cancel()
                 task.cancel()
                 self._abandoned.add(thread or task)
 
-    async def _finished(self, task: asyncio.Future[Outcome | Awaitable[Any]], context: ToolContext) -> Outcome:
+    def _finished(self, task: asyncio.Future[Outcome | Awaitable[Any]]) -> Outcome | Awaitable[Any]:
         try:
-            outcome = task.result()
+            return task.result()
         except asyncio.CancelledError:
             return failure(ToolError("The tool cancelled itself."), self._intake)
         except Exception as error:
             return failure(error, self._intake)
-        return outcome if isinstance(outcome, Outcome) else await self._awaited(outcome, context)
-
-    async def _awaited(self, awaitable: Awaitable[Any], context: ToolContext) -> Outcome:
-        """Finish a sync tool that returned a coroutine."""
-        try:
-            with context.active():
-                value = await awaitable
-        except BaseException as error:
-            return failure(error, self._intake)
-        return await self._prepared(value)
 
     def _call(self, bound: BoundCall, context: ToolContext) -> Outcome | Awaitable[Any]:
         """Run a sync tool and prepare its value, all in the tool's own thread: a database relation lives there. A coroutine comes back as it is."""
@@ -125,10 +129,10 @@ class Execution:
         except BaseException as error:
             return failure(error, self._intake)
 
-    async def _on_loop(self, tool: Tool, bound: BoundCall, context: ToolContext) -> Outcome | Awaitable[Any]:
+    async def _on_loop(self, work: Callable[[], Awaitable[Any]], context: ToolContext) -> Outcome | Awaitable[Any]:
         try:
             with context.active():
-                value = await self._value(tool, bound, context)
+                value = await work()
         except asyncio.CancelledError:
             if context.cancelled:
                 raise
@@ -174,6 +178,10 @@ class Execution:
     def _timed_out(self, tool: Tool) -> Outcome:
         text = f"The tool timed out after {tool.timeout:g} s."
         return Outcome(status="timeout", prepared=self._intake.prepare(text), error=text)
+
+
+async def _awaited(rest: Awaitable[Any]) -> Any:
+    return await rest
 
 
 def portable(bound: BoundCall) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

@@ -19,6 +19,8 @@ from agent_kernel.store.artifacts import Artifacts
 from agent_kernel.tools.pictures import Attachment
 from agent_kernel.tools.serialise import serialise
 
+LONGEST_LINE = 2_000  # characters
+RAW = "application/octet-stream"
 SMALL = 20_000  # characters that are cleaned and masked in well under a millisecond: not worth a thread
 
 
@@ -57,13 +59,25 @@ class Intake:
     def prepare(self, value: Any) -> Prepared:
         """Serialise, clean and mask a value; may take a second per 100 MB."""
         made = serialise(value)
-        whole = self._redactor.text(made.whole) if isinstance(made.whole, str) else made.whole
+        whole = made.whole
+        if isinstance(whole, str):
+            whole = self._redactor.text(whole)
+        elif whole is not None and made.media_type == RAW:  # pictures and arrays have a form that masking would break
+            whole = self._redactor.data(whole)
         return Prepared(text=self._redactor.text(made.text), whole=whole, media_type=made.media_type, attachments=made.attachments)
 
     @staticmethod
     def is_small(value: Any) -> bool:
         """Tell whether ``prepare`` takes no time worth a thread."""
         return value is None or isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= SMALL)
+
+    def line(self, text: str) -> str:
+        """Return a line for an event (progress, a person's comment), masked and of bounded length."""
+        return self._redactor.text(text[: 2 * LONGEST_LINE])[:LONGEST_LINE]
+
+    def facts(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Return a tool's notes with every text in them masked."""
+        return {self._redactor.text(key): _masked(value, self._redactor) for key, value in metadata.items()}
 
     def inline(self, prepared: Prepared) -> Excerpt:
         """Return what fits the budget, without storing the rest: for short texts of our own."""
@@ -101,3 +115,14 @@ class Intake:
         except StoreError as error:
             return None, str(error)[:200]
         return structs.replace(kept, handle=f"r{next(self._numbers)}"), ""
+
+
+def _masked(value: Any, redactor: Redactor) -> Any:
+    """Mask every text in a JSON value, keys included."""
+    if isinstance(value, str):
+        return redactor.text(value)
+    if isinstance(value, list):
+        return [_masked(item, redactor) for item in value]
+    if isinstance(value, dict):
+        return {redactor.text(key): _masked(item, redactor) for key, item in value.items()}
+    return value

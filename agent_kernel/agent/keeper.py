@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from agent_kernel.agent.conversation import Conversation
+from agent_kernel.errors import StoreError
 from agent_kernel.protocol.events import Event, RoundFinished, TurnFinished
 from agent_kernel.protocol.fold import TurnState
 from agent_kernel.protocol.messages import AssistantMessage
@@ -24,6 +25,7 @@ class Keeper:
         self._session_id, self._conversation, self._history, self._retries = session_id, conversation, history, retries
         self._kept = 0  # messages of the state that are on record
         self._ended = False
+        self._problem: StoreError | None = None
 
     async def begin(self, turn_id: str, prompt: str, model: str) -> bool:
         """Record that the turn begins; return whether its prompt is on record already."""
@@ -35,11 +37,25 @@ class Keeper:
         return asked
 
     async def keep(self, event: Event) -> None:
-        """Record what an event settles, before anybody sees it."""
-        if type(event) is RoundFinished:
-            await self._keep_round(event.round)
-        elif type(event) is TurnFinished:
-            await self._keep_end()
+        """Record what an event settles, before anybody sees it; what cannot be recorded is raised by ``check``, after the event was shown."""
+        try:
+            if type(event) is RoundFinished:
+                await self._keep_round(event.round)
+            elif type(event) is TurnFinished:
+                await self._keep_end()
+        except StoreError as error:
+            self._problem = error
+
+    def check(self) -> None:
+        """Raise what kept the last event from being recorded.
+
+        Raises:
+            StoreError: History could not be written.
+        """
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            problem.state = self.state
+            raise problem
 
     async def close(self) -> None:
         """Record the end of a turn whose last events nobody took."""

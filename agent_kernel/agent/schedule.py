@@ -1,7 +1,7 @@
 """Which calls of a round may start now. Pure.
 
 Serial tools are barriers: they run alone, in order; later calls wait for them and they wait for earlier ones. Keyed tools with one key
-run one after another. At most ``cap`` run at once, the first asked first.
+run one after another. At most ``cap`` run at once, the first asked first; a cap of 1 keeps the order of the calls.
 """
 
 from __future__ import annotations
@@ -41,4 +41,6 @@ def startable(slots: Sequence[Slot], cap: int) -> list[int]:
         if slot.key is not None:
             keys.add(slot.key)
         earlier_open = True
+        if cap == 1:  # one after another in call order: what waits for a person is waited for
+            break
     return chosen

@@ -174,8 +174,6 @@ class Session:
             AgentKernelError: What ended the turn, after TurnFinished; its ``state`` is the TurnState.
             ValueError: An empty prompt, or an option that does not exist.
         """
-        if not str(prompt).strip():
-            raise ValueError("The prompt is empty: say what you want to ask.")
         async with contextlib.aclosing(self._turn(prompt, tool_choice, approve, policy, retries=None)) as events:
             async for event in events:
                 yield event
@@ -214,7 +212,7 @@ class Session:
     async def _turn(
         self, prompt: str, tool_choice: str, approve: Approve | None, policy: Policy | None, *, retries: str | None
     ) -> AsyncGenerator[Event, None]:
-        check_options(self.tools, tool_choice, policy)
+        check_options(self.tools, prompt, tool_choice, policy)
         cancellation = self._claim()
         keeper = Keeper(self.id, self._said, self.history, retries=retries)
         try:
@@ -227,6 +225,7 @@ class Session:
                         await keeper.keep(event)
                         self.pending_prompt = self._said.pending if type(event) is TurnFinished else None
                     yield event
+            keeper.check()
         finally:
             try:
                 await keeper.close()
@@ -248,6 +247,7 @@ class Session:
             prompt=prompt,
             prior=list(self._said.sent),
             asked=asked,
+            check_kept=keeper.check,
             model=self.model,
             toolbox=self.tools,
             system_prompt=self.system_prompt,
@@ -304,9 +304,9 @@ class Session:
             SessionBusy: A turn is running in this session.
             StoreError: No session has this id.
         """
-        if self.running:
-            raise _busy(self)
         record = await self.history.load(session_id)
+        if self.running:  # asked here, because a turn may have begun meanwhile
+            raise _busy(self)
         self._load(record)
         return self
 

@@ -16,9 +16,10 @@ from msgspec import Struct
 from agent_kernel.agent.answer import Answer
 from agent_kernel.agent.approval import Approver, Policy, call_hook
 from agent_kernel.agent.cancellation import Cancellation, TurnCancelled
-from agent_kernel.agent.context import LAST_ANSWER, build_request
+from agent_kernel.agent.context import LAST_ANSWER, Outgoing, build_request
 from agent_kernel.agent.dispatch import Dispatch, Failures, Turned
 from agent_kernel.agent.execute import Execution
+from agent_kernel.agent.foreign import Raised, described, tame
 from agent_kernel.agent.intake import Intake
 from agent_kernel.agent.limits import Limits
 from agent_kernel.agent.redact import Redactor
@@ -42,6 +43,7 @@ from agent_kernel.protocol.events import (
 from agent_kernel.protocol.fold import TurnState
 from agent_kernel.protocol.messages import AssistantMessage, Excerpt, Message, ResultStatus, ToolCall, ToolResult, TurnStatus
 from agent_kernel.protocol.request import ModelRequest
+from agent_kernel.tools.plainly import exception_text
 from agent_kernel.tools.toolbox import Toolbox
 
 E = TypeVar("E")
@@ -50,13 +52,18 @@ OnLimit = Callable[[str], bool | Awaitable[bool | None] | None]
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """All that a turn works with. ``prior`` are the session's messages to go on from, ``asked`` whether the prompt is among them."""
+    """All that a turn works with.
+
+    ``prior`` are the session's messages to go on from, ready to be sent, ``asked`` whether the prompt is among them; ``check_kept`` raises
+    what kept the last round from being recorded.
+    """
 
     session_id: str
     turn_id: str
     prompt: str
     prior: Sequence[Message]
     asked: bool
+    check_kept: Callable[[], None]
     model: Model
     toolbox: Toolbox
     system_prompt: str | None
@@ -72,12 +79,14 @@ class Setup(Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
-def check_options(toolbox: Toolbox, tool_choice: str, policy: str | None) -> None:
-    """Check the options of one turn.
+def check_options(toolbox: Toolbox, prompt: object, tool_choice: str, policy: str | None) -> None:
+    """Check what one turn is asked with.
 
     Raises:
-        ValueError: There is no such choice or policy.
+        ValueError: The prompt is empty or no text, or there is no such choice or policy.
     """
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError("The prompt is empty: say what you want to ask, as a text.")
     if tool_choice not in ("auto", "none", "required") and tool_choice not in toolbox:
         raise ValueError(f"tool_choice is auto, none, required or a tool's name, not {tool_choice!r}. Tools: {', '.join(toolbox.names) or 'none'}.")
     if policy is not None and policy not in get_args(Policy):
@@ -121,6 +130,7 @@ class _Turn:
         self._setup, self._state, self._cancellation = setup, state, cancellation
         self._failures = Failures()
         self._answer = Answer(setup.fresh_id)
+        self._own = Outgoing()
         self._dispatch: Dispatch | None = None
         self._round_open = False
         self.status: TurnStatus = "completed"
@@ -149,6 +159,7 @@ class _Turn:
             async with contextlib.aclosing(self._round(number)) as events:
                 async for event in events:
                     yield event
+            self._setup.check_kept()
             if self._ended():
                 return
         self.status = "limit"
@@ -166,11 +177,11 @@ class _Turn:
             return False
         reason = f"The turn has used its {number} rounds and the model asks for more tools. Go on for {self._setup.limits.max_rounds} more?"
         try:
-            return await self._cancellation.wait(call_hook(hook, reason)) is True
+            return await self._cancellation.wait(tame(call_hook(hook, reason))) is True
         except TurnCancelled:
             raise
         except Exception as error:
-            raise LimitHookFailed(f"The on_limit hook failed: {type(error).__name__}: {error}") from error
+            raise LimitHookFailed(f"The on_limit hook failed: {described(error)}") from error
 
     async def _round(self, number: int) -> Events:
         choice = self._setup.tool_choice
@@ -227,7 +238,7 @@ class _Turn:
         own = self._state.messages[1:] if setup.asked else self._state.messages
         prompts = [text for text in (setup.system_prompt, LAST_ANSWER if last else None) if text]
         return build_request(
-            [*setup.prior, *own],
+            [*setup.prior, *self._own.take(own)],
             system_prompt="\n\n".join(prompts) or None,
             tools=setup.toolbox.specs(),
             tool_choice=choice,
@@ -314,11 +325,11 @@ class _Turn:
 
     def explained(self, error: Exception) -> AgentKernelError:
         """Return the error to raise: ours as it is, a user's Model's or hook's named as such."""
-        if isinstance(error, AgentKernelError):
+        if isinstance(error, AgentKernelError) and not isinstance(error, Raised):
             error.args = (self._masked(error), *error.args[1:])
             return error
         name = getattr(self._setup.model, "name", "the model")
-        return AgentKernelError(f"The turn failed in {name}: {type(error).__name__}: {self._masked(error)}")
+        return AgentKernelError(f"The turn failed in {name}: {self._setup.redactor.text(described(error))}")
 
     def _masked(self, error: Exception) -> str:
-        return self._setup.redactor.text(str(error))
+        return self._setup.redactor.text(exception_text(error))

@@ -46,9 +46,9 @@ def encoded(message: Message) -> dict[str, Any]:
 
 
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
+    # beside calls the text may be empty, and stays a text: some servers refuse null there, others a missing field
     fields: dict[str, Any] = {"role": "assistant", "content": mended(message.text)}
     if message.tool_calls:
-        fields["content"] = fields["content"] or None
         fields["tool_calls"] = [_call(call) for call in message.tool_calls]
     return fields
 

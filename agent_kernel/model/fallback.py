@@ -41,6 +41,11 @@ class FallbackModel:
     def __repr__(self) -> str:
         return f"FallbackModel({list(self.models)!r})"
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets of all models, for a session to mask."""
+        return frozenset().union(*(getattr(model, "secrets", ()) for model in self.models))
+
     async def __aenter__(self) -> Self:
         return self
 

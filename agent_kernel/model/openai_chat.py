@@ -112,6 +112,11 @@ class OpenAIModel:
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What a session masks wherever it shows up: the key, and a password in the base URL."""
+        return frozenset(filter(None, (self._key(), urlsplit(self._url() or "").password)))
+
     async def __aenter__(self) -> Self:
         return self
 

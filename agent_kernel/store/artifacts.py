@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 import time
 import weakref
@@ -37,7 +38,8 @@ class Artifacts:
                 raise ValueError(f"{name} must be above 0, not {value}")
         self.max_result_bytes, self.max_bytes, self.max_age_days = max_result_bytes, max_bytes, max_age_days
         self.folder = folder
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: Path | None = None
+        self._leaving: weakref.finalize[..., Artifacts] | None = None  # removes the temporary folder, at the latest when Python ends
         self._sizes: dict[str, int] | None = None  # digest -> bytes, oldest first; read from the disk once
         self._total = 0
         self._worker: ThreadPoolExecutor | None = None
@@ -93,9 +95,9 @@ class Artifacts:
         worker, self._worker = self._worker, None
         if worker is not None:
             await asyncio.to_thread(worker.shutdown)
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = self._sizes = None
+        if self._leaving is not None:
+            self._leaving()
+            self._temporary = self._leaving = self._sizes = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,8 +113,10 @@ class Artifacts:
 
     def _root(self) -> Path:
         if self.folder is None:
-            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="agent-kernel-")
-            return Path(self._temporary.name) / "artifacts"
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="agent-kernel-"))
+                self._leaving = weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+            return self._temporary / "artifacts"
         return self.folder / "artifacts"
 
     def _path(self, digest: str) -> Path:

@@ -76,12 +76,16 @@ def turn_messages(turn: TurnRecord) -> list[Message]:
 
 
 def without_partial(messages: list[Message]) -> list[Message]:
-    """Drop a trailing partial answer, with the results of calls that it could not make: what a retry goes on from."""
+    """Drop a trailing answer, with the results of calls that a partial one could not make: what a retry goes on from.
+
+    An answer without calls goes even if it is whole (the last word at a round limit, a cancel just before the end): a request that ended
+    with it would ask for nothing.
+    """
     end = len(messages)
     while end and isinstance(messages[end - 1], ToolMessage):
         end -= 1
     last = messages[end - 1] if end else None
-    return messages[: end - 1] if isinstance(last, AssistantMessage) and last.partial else messages
+    return messages[: end - 1] if isinstance(last, AssistantMessage) and (last.partial or not last.tool_calls) else messages
 
 
 def thread(turns: Iterable[TurnRecord]) -> list[Message]:

@@ -6,6 +6,7 @@ goes to the ``report`` callable it was made with. Safe to use from any thread.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any, ClassVar
 
 from agent_kernel.errors import ToolError
-from agent_kernel.tools.clean import clean_text
+from agent_kernel.tools.clean import clean_text, text_of
 from agent_kernel.tools.jsontext import plain
 
 Report = Callable[[float | None, float | None, str | None], None]
@@ -58,7 +59,7 @@ class ToolContext:
     def progress(self, done: float | None = None, total: float | None = None, text: str | None = None) -> None:
         """Report ``done`` of ``total`` in the tool's own unit, a line of text, or both."""
         if self._report is not None:
-            self._report(done, total, None if text is None else clean_text(str(text)))
+            self._report(_number(done), _number(total), None if text is None else _line(text))
 
     def note(self, **metadata: Any) -> None:
         """Keep facts about this call on its ToolResult; what is no JSON is kept as text."""
@@ -90,3 +91,18 @@ class ToolContext:
     def __repr__(self) -> str:
         state = ", cancelled" if self.cancelled else ""
         return f"<ToolContext {self.name} {self.call_id}, round {self.round}, index {self.index}{state}>"
+
+
+def _number(value: Any) -> float | None:
+    """Return a count as a number that JSON holds, numpy's included; None for what is none."""
+    if type(value) is int:
+        return value
+    try:
+        number = float(value)
+    except Exception:  # foreign code; a report must not end the tool
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _line(text: Any) -> str:
+    return clean_text(text) if isinstance(text, str) else text_of(text)

@@ -11,6 +11,7 @@ import sys
 import typing
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -56,8 +57,13 @@ def _module_names(name: str | None) -> dict[str, Any]:
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    cells = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
-    return dict(cells)
+    if not inspect.isfunction(function):
+        return {}
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a variable that gets its value later
+            found[name] = cell.cell_contents
+    return found
 
 
 def _caller_scopes() -> list[Mapping[str, Any]]:

@@ -188,7 +188,7 @@ class _Page:
         """Write a fence at column 0: it ends the containers, and what follows in them goes on unindented."""
         words = token.info.split() if token.type == "fence" else []
         language = words[0] if words and _LANGUAGE.fullmatch(words[0]) and words[0].lower() not in _DRAWN else ""
-        if not all(container.begun for container in self._stack):
+        if any(container.is_item and not container.begun for container in self._stack):
             self._write([""])
         for container in self._stack:
             container.break_off()

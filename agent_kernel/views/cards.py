@@ -42,7 +42,7 @@ FRAME = "margin:2px 0 6px;padding:1px 0 1px 12px;border-left:3px solid rgba(128,
 QUIET = "opacity:0.7"
 CARD = "margin:4px 0;padding:3px 10px;border:1px solid rgba(128,128,128,0.3);border-radius:6px"
 BOX = (
-    "margin:6px 0 4px;padding:6px 8px;max-height:260px;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;"
+    "margin:6px 0 4px;padding:6px 8px;max-height:260px;overflow:auto;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;"
     "background:rgba(128,128,128,0.1);border-radius:4px;font-size:12px"
 )
 CODE = "background:none;padding:0;white-space:pre-wrap;overflow-wrap:anywhere"
@@ -110,8 +110,8 @@ def reasoning(text: str) -> str:
     """Return a round's reasoning, folded."""
     if not text.strip():
         return ""
-    lines = _code(f"{len(text):,} characters")
-    return f'<details style="margin:2px 0"><summary style="cursor:pointer;{QUIET}">reasoning · {lines}</summary>{_box(text, MAX_PREVIEW)}</details>'
+    head = f'<summary style="cursor:pointer;{QUIET}">reasoning · {_code(f"{len(text):,} characters")}</summary>'
+    return f'<details style="margin:2px 0">{head}{_box(text, MAX_PREVIEW, style=";font-family:inherit")}</details>'
 
 
 def problem(text: str) -> str:
@@ -145,7 +145,7 @@ def aside(entry: ToolCallState) -> str:
         return visible(entry.reason or "")
     if entry.result is None:
         return DOT.join(filter(None, [_progress(entry), visible(entry.progress_text or "")[:LINE]]))
-    return f"kept whole as {entry.result.artifact.handle}" if entry.result.artifact else ""
+    return f"kept whole as {named(entry.result.artifact.handle)}" if entry.result.artifact else ""
 
 
 def _call(entry: ToolCallState) -> str:
@@ -189,10 +189,10 @@ def _body(entry: ToolCallState) -> str:
     return "".join(parts)
 
 
-def _box(text: str, limit: int, where: str = "") -> str:
+def _box(text: str, limit: int, where: str = "", style: str = "") -> str:
     shown, left = clipped(visible(text), limit)
     more = f"\n\u2026 {left:,} more characters{f' ({where})' if where else ''}" if left else ""
-    return f'<pre style="{BOX}">{escaped(shown)}{more}</pre>'
+    return f'<pre style="{BOX}{style}">{escaped(shown)}{more}</pre>'
 
 
 def _quiet(text: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from agent_kernel.protocol.events import Event
@@ -25,6 +26,7 @@ BUSY_SHARE = 0.1  # of the engine's time, at most, goes into rendering
 TICK = 1.0  # seconds between updates in which only the elapsed time changes; a tenth of that time, if that is more
 PLAIN_TAIL = 2_000  # characters of the text so far in an update's plain form
 
+T = TypeVar("T")
 Bundle = dict[str, str]
 Publish = Callable[..., object]  # publish(data, metadata, display_id, update)
 
@@ -61,8 +63,8 @@ class DisplayView:
     def finish(self, state: TurnState) -> None:
         """Swap the display for the transcript, and show the answer below it."""
         self._stop()
-        metadata = provenance(state, self._version)
-        self._publish(_surely(lambda: transcript(state), state), metadata=metadata, display_id=self._id, update=True)
+        metadata = _surely(lambda: provenance(state, self._version), _no_metadata)
+        self._publish(_surely(lambda: transcript(state), _least(state)), metadata=metadata, display_id=self._id, update=True)
         data = answer(state)
         if data is not None:
             self._publish(data, metadata=metadata, display_id=None, update=False)
@@ -75,21 +77,26 @@ class DisplayView:
                 return
             self._timer.cancel()
         self._due = when
-        self._timer = loop.call_at(when, self._draw)  # in the cell's context, which is ours now
+        self._timer = loop.call_at(when, self._redraw)  # in the cell's context, which is ours now
 
-    def _draw(self, *, update: bool = True) -> None:
+    def _draw(self, *, update: bool) -> None:
         state, loop = self._state, asyncio.get_running_loop()
         if state is None:
             return
         self._timer = None
         begun = time.perf_counter()
         now = self._clock()
-        data = _surely(lambda: self._picture.bundle(state, now), state)
-        self._publish(data, metadata=provenance(state, self._version), display_id=self._id, update=update)
+        data = _surely(lambda: self._picture.bundle(state, now), _least(state))
+        metadata = _surely(lambda: provenance(state, self._version), _no_metadata)
+        self._publish(data, metadata=metadata, display_id=self._id, update=update)
         cost = time.perf_counter() - begun
         interval = max(MIN_INTERVAL, sum(map(len, data.values())) / BYTES_PER_SECOND, cost / BUSY_SHARE)
         self._free = loop.time() + interval
         self._plan(loop.time() + max(TICK, interval, (now - (state.started_at or now)) / 10))
+
+    def _redraw(self) -> None:
+        with suppress(Exception):  # a front end that fails now may take the next one; whether the ending shows is what counts
+            self._draw(update=True)
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -160,13 +167,24 @@ class _LivePicture:
         return html
 
 
-def _surely(bundle: Callable[[], Bundle], state: TurnState) -> Bundle:
-    """Return a bundle, or the least that can be shown where making it fails: a turn never ends because of its looks."""
+def _surely(make: Callable[[], T], otherwise: Callable[[Exception], T]) -> T:
+    """Return what is made, or the least that can be shown where making it fails: a turn never ends because of its looks."""
     try:
-        return bundle()
+        return make()
     except Exception as error:  # made of foreign text: what was not thought of must not cost the turn
+        return otherwise(error)
+
+
+def _least(state: TurnState) -> Callable[[Exception], Bundle]:
+    def bundle(error: Exception) -> Bundle:
         why = f"This turn cannot be drawn ({type(error).__name__}); its messages are in agent.session.messages."
         return {"text/plain": f"agent: {state.status}. {why}"}
+
+    return bundle
+
+
+def _no_metadata(_: Exception) -> dict[str, Any]:
+    return {}
 
 
 def _display(data: Bundle, *, metadata: dict[str, Any], display_id: str | None, update: bool) -> None:

@@ -84,15 +84,17 @@ def _closed(text: str, start: int, limit: int) -> tuple[str, int, bool] | None:
         while opening != "\\[" and end > 0 and text[end - 1] == "\\" and closing[0] == "$":
             end = text.find(closing, end + 1, limit)
         content = text[begin:end] if end >= 0 else ""
-        if not content.strip() or _BLANK_LINE.search(content) or (opening == "$" and not _reads_as_math(text, content, end)):
+        if not content.strip() or _BLANK_LINE.search(content) or not _reads_as_math(opening, content, text[end + 1 : end + 2]):
             return None
         return content, end + len(closing), display
     return None
 
 
-def _reads_as_math(text: str, content: str, end: int) -> bool:
-    """Tell a formula between single dollars from two prices."""
-    return not content[0].isspace() and not content[-1].isspace() and "`" not in content and not text[end + 1 : end + 2].isdigit()
+def _reads_as_math(opening: str, content: str, behind: str) -> bool:
+    """Tell a formula from two prices, and from escaped brackets; ``behind`` follows a closing dollar."""
+    if opening == "$":
+        return not content[0].isspace() and not content[-1].isspace() and "`" not in content and not behind.isdigit()
+    return opening != "\\[" or any(sign in content for sign in "\\^_=+")
 
 
 def _block(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:

@@ -135,17 +135,17 @@ def test_waiting_for_an_answer_uses_up_no_timeout_and_blocks_no_sibling(run, mak
             return True
 
         session = make(
-            ScriptedModel([[*asks(), ToolCall(id="s", name="safe", arguments="{}")], "done"]),
+            ScriptedModel([[*asks(2), ToolCall(id="s", name="safe", arguments="{}")], "done"]),
             tools=[quick, safe],
             approve=decide,
-            max_parallel_tools=1,
+            max_parallel_tools=2,
         )
         async for event in session.ask("go"):
             if isinstance(event, ToolCallFinished) and event.result.name == "safe":
                 siblings.set()
         return [entry.status for entry in session.state.tool_calls]
 
-    assert run(main) == ["ok", "ok"]
+    assert run(main) == ["ok", "ok", "ok"]
 
 
 def test_a_failing_hook_ends_the_turn_and_leaves_no_call_open(run, make, gather):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent_kernel.agent.context import build_request, estimated_tokens
+from agent_kernel.agent.context import Outgoing, build_request, estimated_tokens
 from agent_kernel.model.scripted import ScriptedModel
 from agent_kernel.protocol.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 
@@ -22,7 +22,7 @@ def conversation(turns):
 
 
 def test_without_a_budget_everything_is_sent():
-    request, trimmed = build_request(conversation(5))
+    request, trimmed = build_request(Outgoing().take(conversation(5)))
     assert len(request.messages) == 20
     assert not trimmed
 
@@ -30,7 +30,7 @@ def test_without_a_budget_everything_is_sent():
 @pytest.mark.parametrize("budget", [300, 500, 1_000])
 def test_the_oldest_turns_go_whole(budget, valid):
     messages = conversation(10)
-    request, trimmed = build_request(messages, system_prompt="rules", max_input_tokens=budget)
+    request, trimmed = build_request(Outgoing().take(messages), system_prompt="rules", max_input_tokens=budget)
     valid(request)
     assert trimmed
     assert request.messages[0].role == "system"
@@ -63,3 +63,25 @@ def test_the_flag_reaches_the_state_and_history_stays_whole(run, make):
     assert flags == sorted(flags)
     assert (flags[0], flags[-1]) == (False, True)
     assert len(messages) == 12
+
+
+def test_a_message_is_made_ready_once():
+    outgoing, messages = Outgoing(), conversation(3)
+    first = list(outgoing.take(messages))
+    messages += turn(3)
+    second = outgoing.take(messages)
+    assert all(before is after for before, after in zip(first, second, strict=False))
+    assert [message.role for message in second] == ["user", "assistant", "tool", "assistant"] * 4
+
+
+def test_a_later_round_sends_the_very_messages_of_the_one_before(run, make):
+    def f() -> str:
+        """Return."""
+        return "x"
+
+    model = ScriptedModel([[ToolCall(id="z", name="f")], "end"])
+    session = make(model, messages=conversation(1_000), tools=[f])
+    run(session.run, "go")
+    first, second = (request.messages for request in model.requests)
+    assert len(second) == len(first) + 2
+    assert all(before is after for before, after in zip(first, second, strict=False))

@@ -185,7 +185,7 @@ class TestRequest:
             {"role": "user", "content": "a \ufffd b"},
             {
                 "role": "assistant",
-                "content": None,
+                "content": "",
                 "tool_calls": [
                     {"extra_content": {"sig": "S"}, "id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a":1}'}},
                     {"id": "2", "type": "function", "function": {"name": "add", "arguments": "{}"}},
