@@ -6,13 +6,15 @@ What happened is kept as lines that are written once; what a session is follows 
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from agent_kernel.errors import SessionBusy, StoreError
+from agent_kernel.errors import SchemaTooNew, SessionBusy, StoreError
 from agent_kernel.protocol.messages import Message
 from agent_kernel.store.home import Home
 from agent_kernel.store.kept import Found, Kept, Memory, SessionSummary
@@ -45,6 +47,8 @@ class History:
         self._waiting: list[Line] = []
         self._heads: dict[str, TurnHead] = {}  # of turns that run in this process
         self._positions: dict[str, int] = {}  # session -> place of its last turn, of sessions that this process asks in
+        self._seen: dict[str, int] = {}  # the same of sessions that were loaded, for the case that they cannot be read any more
+        self._pid = os.getpid()
 
     @classmethod
     def open(cls, folder: str | Path | None = None) -> History:
@@ -57,12 +61,13 @@ class History:
         Raises:
             StoreError: There is a session of this id already, or the name is too long.
         """
-        if session_id is not None and (await self._read(session_id)).created:
+        if session_id is not None and (found := await self._if_readable(session_id)) is not None and found.created:
             raise StoreError(f"There is a session {session_id} already.")
         made = session_id or str(uuid.uuid4())
-        await self._write([SessionCreated(session_id=made, at=time.time(), name=_label(name) if name else None, notebook=notebook)])
+        born = SessionCreated(session_id=made, at=time.time(), name=_label(name) if name else None, notebook=notebook)
+        await self._write([born])
         self._positions[made] = 0
-        return (await self._read(made)).record
+        return assemble(made, [born]).record
 
     async def list(self) -> list[SessionSummary]:
         """Return all sessions, the one with the newest turn first."""
@@ -89,11 +94,15 @@ class History:
         return await self.kept.search(text, limit) if text else []
 
     async def claim(self, session_id: str) -> SessionRecord | None:
-        """Make this process the one that asks in a session, and return the session as it is then; None: it was the one already.
+        """Make this process the one that asks in a session, and return the session as it is then.
+
+        None: it was the one already, or the session cannot be read now, which does not stop a turn.
 
         Raises:
             SessionBusy: Another kernel that still runs asks in it.
+            SchemaTooNew: A newer version of agent_kernel writes in this home.
         """
+        self._after_fork()
         if session_id in self._positions:
             return None
         await self._free(session_id)
@@ -103,9 +112,9 @@ class History:
         except SessionBusy:
             await self._write([SessionReleased(session_id=session_id, at=time.time())])
             raise
-        found = await self._read(session_id)
-        self._positions[session_id] = found.positions
-        return found.record
+        found = await self._if_readable(session_id)
+        self._positions[session_id] = self._seen.get(session_id, 0) if found is None else found.positions
+        return None if found is None else found.record
 
     async def release(self, session_id: str) -> None:
         """Let other processes ask in a session that this one is done with."""
@@ -149,8 +158,9 @@ class History:
             StoreError: No such session, or an empty or too long name (200 characters).
         """
         label = _label(name)
-        await self._existing(session_id)
-        await self._write([SessionRenamed(session_id=session_id, at=time.time(), name=label)])
+        found = await self._existing(session_id)
+        at = max(time.time(), found.record.updated_at)  # a clock that was set back does not bring an older name to the fore
+        await self._write([SessionRenamed(session_id=session_id, at=at, name=label)])
         return await self.load(session_id)
 
     async def delete(self, session_id: str) -> None:
@@ -196,26 +206,55 @@ class History:
         await self.close()
 
     async def _write(self, new: Sequence[Line]) -> None:
+        """Keep lines, also if whoever awaits it is cancelled meanwhile."""
+        self._after_fork()
+        keeping = asyncio.ensure_future(self._keep(new))
+        try:
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            await asyncio.wait([keeping])
+            raise
+
+    async def _keep(self, new: Sequence[Line]) -> None:
         """Keep lines; where that fails they wait, and go first the next time."""
         batch = [*self._waiting, *new]
         self._waiting = []
         try:
             await self.kept.append(batch)
         except StoreError as error:
-            self._waiting = batch + self._waiting
+            self._waiting = sorted(batch + self._waiting, key=lambda line: line.at)
             self.problem = str(error)
         else:
             self.problem = None
 
-    async def _read(self, session_id: str) -> Assembled:
+    def _after_fork(self) -> None:
+        """In a forked child, leave to the parent what is the parent's: its sessions, and the lines that wait."""
+        if self._pid != os.getpid():
+            self._pid, self._positions, self._waiting = os.getpid(), {}, []
+
+    async def _if_readable(self, session_id: str) -> Assembled | None:
+        """Return a session, or None if what is kept of it cannot be read."""
         try:
             own, shared = await self.kept.of_session(session_id)
+        except SchemaTooNew:
+            raise
         except StoreError:
-            if not self._waiting:
-                raise
-            own, shared = [], []
-        own = own + [line for line in self._waiting if line.session_id == session_id]
-        return assemble(session_id, own, shared)
+            return None
+        found = assemble(session_id, own + [line for line in self._waiting if line.session_id == session_id], shared)
+        self._seen[session_id] = found.positions
+        return found
+
+    async def _read(self, session_id: str) -> Assembled:
+        waiting = [line for line in self._waiting if line.session_id == session_id]
+        found = await self._if_readable(session_id) if waiting else None
+        if found is not None:
+            return found
+        if waiting:
+            return assemble(session_id, waiting)
+        own, shared = await self.kept.of_session(session_id)
+        found = assemble(session_id, own, shared)
+        self._seen[session_id] = found.positions
+        return found
 
     async def _existing(self, session_id: str) -> Assembled:
         found = await self._read(session_id)
@@ -224,7 +263,12 @@ class History:
         return found
 
     async def _free(self, session_id: str) -> None:
-        holder = None if self._waiting else await self.kept.holder(session_id)
+        try:
+            holder = None if self._waiting else await self.kept.holder(session_id)
+        except SchemaTooNew:
+            raise
+        except StoreError:
+            return  # who asks where cannot be known now: that does not stop a turn
         if holder is not None:
             raise SessionBusy(f"The session is open in {holder}: ask there, or fork it here (%agent fork, session.fork()).")
 

@@ -7,24 +7,26 @@ touches an event loop for longer than it takes to hand work over.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import hashlib
+import itertools
+import os
 import socket
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import platformdirs
 
-from agent_kernel.errors import HistoryLocked, StoreError
+from agent_kernel.errors import StoreError
+from agent_kernel.store.compact import tidy
 from agent_kernel.store.index import Index
-from agent_kernel.store.journal import Journal, is_alive, journals, read_at
+from agent_kernel.store.journal import Journal, JournalFile, JournalMoved, is_alive, journals, read_at
 from agent_kernel.store.kept import Found, SessionSummary, matching_line
 from agent_kernel.store.lines import Line
 from agent_kernel.store.mounts import on_remote_disk
+from agent_kernel.store.worker import Worker
 
 T = TypeVar("T")
 DRAIN_EVERY = 1.0  # seconds between two drains that follow appends; readers drain by themselves
@@ -39,11 +41,12 @@ SEARCH = """WITH hits AS (
     FROM hits LEFT JOIN sessions USING (session_id)
     LEFT JOIN (SELECT turn_id, any_value(position) AS position FROM turn_lines WHERE turn_id IN (SELECT turn_id FROM hits) GROUP BY turn_id) t
     USING (turn_id) ORDER BY hits.stamp DESC"""
-PLACES = """SELECT journal, start, length FROM places WHERE session_id = ?
-    UNION ALL SELECT journal, start, length FROM places WHERE turn_id IN (
-        SELECT unnest(from_json(shared, '["VARCHAR"]')) FROM session_lines WHERE session_id = ? AND shared IS NOT NULL)"""
+PLACES = """SELECT journal, generation, start, length FROM places JOIN drained USING (journal) WHERE session_id = ? OR turn_id IN (
+        SELECT unnest(from_json(shared, '["VARCHAR"]')) FROM session_lines WHERE session_id = ? AND shared IS NOT NULL)
+    ORDER BY journal, start"""
 CLAIMS = """SELECT journal, arg_max(kind, (stamp, n)) FROM places
-    WHERE session_id = ? AND kind IN ('SessionCreated', 'SessionClaimed', 'SessionReleased', 'RoundKept', 'TurnEnded') GROUP BY journal"""
+    WHERE session_id = ? AND kind IN ('SessionCreated', 'SessionClaimed', 'SessionReleased', 'RoundKept', 'TurnEnded')
+    GROUP BY journal ORDER BY max(stamp)"""
 
 
 class Home:
@@ -62,10 +65,9 @@ class Home:
         self._host = host or socket.gethostname()
         self._index_folder = index_folder
         self._journal = Journal(self.journal_folder, host=self._host)
-        self._own: set[str] = set()
         self._index: Index | None = None
-        self._writer = _Worker("agent-kernel-journal")
-        self._reader = _Worker("agent-kernel-index")
+        self._writer = Worker("agent-kernel-journal")
+        self._reader = Worker("agent-kernel-index")
         self._drained = 0.0
 
     async def append(self, lines: Sequence[Line]) -> None:
@@ -74,7 +76,7 @@ class Home:
         Raises:
             StoreError: They could not be written; none counts.
         """
-        await self._writer.run(lambda: self._append(lines))
+        await self._writer.finish(lambda: self._append(lines))
         if time.monotonic() - self._drained > DRAIN_EVERY and self._reader.idle:
             self._drained = time.monotonic()
             self._reader.submit(self._drain)
@@ -113,101 +115,113 @@ class Home:
         """Run a function on the index's connection, in the worker thread."""
         return await self._reader.run(lambda: self.index().read(query))
 
+    async def tidy(self) -> None:
+        """Rewrite the journals of ended processes of this machine without what nobody needs: the bytes of deleted sessions go.
+
+        Raises:
+            HistoryLocked: Others held the index for too long.
+            StoreError: The disk refused.
+        """
+        await self._reader.finish(lambda: tidy(self.index(), self.journal_folder, host=self._host))
+
     async def close(self) -> None:
         """End both workers and release the journal."""
         await self._writer.close(self._journal.close)
-        await self._reader.close(self._drain)
+        await self._reader.close(self._last_drain)
 
     def index(self) -> Index:
         """Return the index; only in the worker thread."""
         if self._index is None:
+            with contextlib.suppress(OSError):  # whoever uses it is told
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._index = Index(self._index_folder or index_folder(self.folder), self.journal_folder)
         return self._index
 
     def _append(self, lines: Sequence[Line]) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"History cannot be written in {self.folder}: {error.strerror or error}.") from error
         self._journal.append(lines)
-        self._own.add(self._journal.id)
 
     def _drain(self) -> None:
         try:
             if self.journal_folder.exists():
                 self.index().drain()
-        except HistoryLocked:
-            pass  # somebody else drains this very moment
         except StoreError:
-            pass  # whoever reads next is told
+            pass  # somebody else drains this very moment, or whoever reads next is told
+
+    def _last_drain(self) -> None:
+        try:
+            self._drain()
+        finally:
+            if self._index is not None:
+                self._index.close()
 
     def _of_session(self, session_id: str) -> list[Line]:
         for attempt in range(RETRIES):
-            rows = self.index().read(lambda connection: connection.execute(PLACES, [session_id, session_id]).fetchall())
             try:
-                return self._lines_at(rows)
-            except (FileNotFoundError, StoreError):
+                return self._lines_at(self._places(session_id))
+            except JournalMoved:
                 if attempt == RETRIES - 1:
                     self.index().rebuild()
-        rows = self.index().read(lambda connection: connection.execute(PLACES, [session_id, session_id]).fetchall())
-        return self._lines_at(rows)
+        return self._lines_at(self._places(session_id))
 
-    def _lines_at(self, rows: list[tuple[str, int, int]]) -> list[Line]:
+    def _places(self, session_id: str) -> list[tuple[str, int, int, int]]:
+        return self.index().read(lambda connection: list(_fetched(connection.execute(PLACES, [session_id, session_id]))))
+
+    def _lines_at(self, rows: list[tuple[str, int, int, int]]) -> list[Line]:
+        """Read lines from the journals.
+
+        Raises:
+            JournalMoved: A journal was rewritten since the index was asked.
+            StoreError: A journal cannot be read.
+        """
+        if not rows:
+            return []
         files = journals(self.journal_folder)
-        places: dict[str, list[tuple[int, int]]] = {}
-        for journal, start, length in rows:
-            places.setdefault(journal, []).append((start, length))
         found: list[Line] = []
-        for journal, wanted in places.items():
-            if journal not in files:
-                raise FileNotFoundError(journal)
-            found += read_at(files[journal].path, sorted(set(wanted)))
+        for (journal, generation), places in itertools.groupby(rows, key=lambda row: row[:2]):
+            file = files.get(journal)
+            if file is None or file.generation != generation:
+                raise JournalMoved(f"The journal {journal} was rewritten meanwhile.")
+            try:
+                found += read_at(file.path, [place[2:] for place in places])
+            except FileNotFoundError:
+                raise JournalMoved(f"The journal {journal} was rewritten meanwhile.") from None
+            except OSError as error:
+                raise StoreError(f"The journal {file.path} cannot be read: {error.strerror or error}.") from error
         return found
 
     def _other_holder(self, rows: list[tuple[str, str]]) -> str | None:
+        """Return the other process that claimed a session last and lives; what one process says in several journals is one story."""
         files = journals(self.journal_folder)
+        last: dict[str, tuple[str, JournalFile]] = {}
         for journal, kind in rows:
             file = files.get(journal)
-            if kind != "SessionReleased" and journal not in self._own and file is not None and is_alive(file, self._host):
+            if file is not None and not self._journal.wrote(file) and is_alive(file, self._host):
+                last[file.writer] = (kind, file)
+        for kind, file in last.values():
+            if kind != "SessionReleased":
                 return f"the kernel with process id {file.pid} on {file.host}"
         return None
 
 
 def index_folder(home: Path) -> Path:
-    """Return where the index of a home is: beside the journals, or in the user's cache where they lie on a network disk."""
-    if not on_remote_disk(home):
+    """Return where the index of a home is: beside the journals, or in the user's cache where they lie on a network or read-only disk."""
+    there = next(path for path in (home, *home.parents) if path.exists())
+    if os.access(there, os.W_OK) and not on_remote_disk(home):
         return home / "index"
     name = hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]
     return platformdirs.user_cache_path("agent_kernel") / name
 
 
+def default_home() -> Path:
+    """Return the home that nobody named: ``AGENT_KERNEL_HOME``, else a folder among the platform's data of this user."""
+    named = os.environ.get("AGENT_KERNEL_HOME")
+    return Path(named).expanduser().absolute() if named else platformdirs.user_data_path("agent_kernel")
+
+
 def _fetched(result: Any) -> Any:
     while rows := result.fetchmany(1_000):  # more at once would hold the GIL for long
         yield from rows
-
-
-class _Worker:
-    """One thread for one purpose, made at the first use."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._pool: ThreadPoolExecutor | None = None
-        self._last: Future[Any] | None = None
-
-    @property
-    def idle(self) -> bool:
-        return self._last is None or self._last.done()
-
-    def submit(self, work: Callable[[], T]) -> Future[T]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self._name)
-            weakref.finalize(self, self._pool.shutdown, wait=False)
-        future = self._pool.submit(work)
-        self._last = future
-        return future
-
-    async def run(self, work: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self.submit(work))
-
-    async def close(self, last: Callable[[], None]) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.submit(last)
-            await asyncio.to_thread(pool.shutdown)
