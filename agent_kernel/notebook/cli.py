@@ -1,4 +1,4 @@
-"""The console script ``agent-kernel``: a demonstration turn in a real kernel, told to a terminal. The only door to jupyter_client."""
+"""The console script ``agent-kernel``: a demonstration turn in a real kernel, and a doctor for the history. The only door to jupyter_client."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"agent-kernel {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("demo", help="run a turn with parallel tools in a real kernel, offline, and show how to open the quickstart")
+    doctor_ = commands.add_parser("doctor", help="look through the kept history, its index and outputs, and say what is wrong with them")
+    doctor_.add_argument("home", nargs="?", type=Path, metavar="HOME", help="default: AGENT_KERNEL_HOME, else this user's data folder")
+    doctor_.add_argument("--fix", action="store_true", help="mend what can be mended; no line of the history is lost by it")
     chosen = parser.parse_args(arguments)
     if chosen.command is None:
         parser.print_help()
         return 0
-    return demo()
+    return demo() if chosen.command == "demo" else doctor(chosen.home, fix=chosen.fix)
 
 
 def _version() -> str:
@@ -71,6 +74,22 @@ def demo() -> int:
         return 1
     print(f"\nThe same in JupyterLab:\n\n    {_open_command()}")
     return 0
+
+
+def doctor(home: Path | None, *, fix: bool) -> int:
+    """Print what is wrong with a home; the exit status is 0 if nothing is, or if all of it was mended."""
+    from agent_kernel.store.doctor import checkup  # noqa: PLC0415  # imports what the other commands do not need
+
+    home, found = checkup(home, fix=fix)
+    if not home.exists():
+        print(f"There is no history at {home}.")
+        return 0
+    left = [finding for finding in found if finding.level == "problem" and not finding.mended]
+    for finding in found:
+        outcome = " (mended)" if finding.mended else " (--fix mends it)" if finding.mend is not None and not fix else ""
+        print(f"{finding.level}: {finding.path} {finding.text}{outcome}")
+    print(f"{home}: {'no problems' if not left else f'{len(left)} problem' + 's' * (len(left) > 1)}.")
+    return int(bool(left))
 
 
 @contextmanager

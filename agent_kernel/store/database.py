@@ -90,7 +90,7 @@ def trouble(error: BaseException) -> Trouble | None:
     if "Permission denied" in text or "Read-only file system" in text:
         return "refused"
     damage = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException, duckdb.SerializationException)
-    return "damaged" if isinstance(error, damage) else "other"
+    return "damaged" if isinstance(error, damage) or text.startswith("Corrupt database file") else "other"
 
 
 def attach(connection: Any, path: Path, *, read_only: bool = False) -> None:

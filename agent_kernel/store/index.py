@@ -111,8 +111,9 @@ class Index:
                 raise StoreError(f"{tried}: {error}") from error
 
     def _open_and_ask(self, path: Path, query: Callable[[Any], T]) -> T:
-        with self._database.attached(path) as connection:
+        with contextlib.ExitStack() as stack:
             try:
+                connection = stack.enter_context(self._database.attached(path))
                 self._prepare(connection)
                 self._drain(connection)
             except Exception as error:
@@ -124,7 +125,7 @@ class Index:
     def _prepare(self, connection: Any) -> None:
         tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'history'").fetchall()}
         if "meta" in tables:
-            if connection.execute("SELECT version FROM meta").fetchone()[0] != INDEX_VERSION:
+            if connection.execute("SELECT version FROM meta").fetchall() != [(INDEX_VERSION,)]:
                 raise _Unusable("another version made it", "old")
             return
         if tables:

@@ -218,13 +218,14 @@ def read_raw(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
     """
     with path.open("rb", buffering=0) as file:
         file.seek(start)
-        at, rest = start, b""
+        at, rest = start, bytearray()
         while piece := file.read(READ_AT_ONCE):
-            parts = (rest + piece).split(b"\n")
-            rest = parts.pop()
-            for part in parts:
-                yield at, part
-                at += len(part) + 1
+            first, *others = piece.split(b"\n")
+            rest += first
+            for part in others:
+                yield at, bytes(rest)
+                at += len(rest) + 1
+                rest = bytearray(part)
 
 
 def read_lines(path: Path, start: int = 0) -> Iterator[tuple[int, int, Line]]:
