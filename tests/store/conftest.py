@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent_kernel.protocol.messages import AssistantMessage, UserMessage, Usage
+from agent_kernel.protocol.messages import AssistantMessage, Usage, UserMessage
 from agent_kernel.store.history import History
 from agent_kernel.store.home import Home
 from agent_kernel.store.index import Index

@@ -277,7 +277,9 @@ def test_a_cancelled_write_is_kept_all_the_same(using, home, line):
         session = await history.create()
         for number in range(20):
             write = asyncio.ensure_future(history.rename(session.id, f"name {number}"))
-            appended = asyncio.ensure_future(history._write([SessionRenamed(session_id=session.id, at=1e12 + number, name=f"late {number}")]))  # the write alone, so that the moment is sure
+            appended = asyncio.ensure_future(
+                history._write([SessionRenamed(session_id=session.id, at=1e12 + number, name=f"late {number}")])
+            )  # the write alone, so that the moment is sure
             await asyncio.sleep(0)
             appended.cancel()
             with pytest.raises(asyncio.CancelledError):

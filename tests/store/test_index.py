@@ -41,7 +41,9 @@ def places(index):
 
 
 def names(index):
-    return index.read(lambda c: [row[0] for row in c.execute("SELECT name FROM session_lines WHERE kind = 'SessionRenamed' ORDER BY stamp, n").fetchall()])
+    return index.read(
+        lambda c: [row[0] for row in c.execute("SELECT name FROM session_lines WHERE kind = 'SessionRenamed' ORDER BY stamp, n").fetchall()]
+    )
 
 
 def renamed(number):

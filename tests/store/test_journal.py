@@ -63,7 +63,15 @@ def test_files_are_for_their_owner_and_named_by_host_process_and_generation(fold
 def test_other_files_are_no_journals_and_the_newest_generation_counts(folder):
     folder.mkdir()
     name = f"host-1-{'0' * 32}"
-    for other in ("notes.txt", f"{name}.jsonl", f"{name}.g1.jsonl.part", f".{name}.g3.part", f"{name}.gx.jsonl", "host-1-zz.g1.jsonl", f"host-{'0' * 32}.g1.jsonl"):
+    for other in (
+        "notes.txt",
+        f"{name}.jsonl",
+        f"{name}.g1.jsonl.part",
+        f".{name}.g3.part",
+        f"{name}.gx.jsonl",
+        "host-1-zz.g1.jsonl",
+        f"host-{'0' * 32}.g1.jsonl",
+    ):
         (folder / other).write_text("x")
     for generation in (2, 10, 9):
         (folder / f"{name}.g{generation}.jsonl").write_text("")
@@ -198,7 +206,9 @@ def test_a_process_is_alive_until_it_is_not(folder, child):
 
 
 def test_a_child_that_outlives_its_parent_does_not_keep_it_alive(folder, child):
-    code = WRITES_AND_WAITS.replace("sys.stdin.readline()", "import os, signal\nif os.fork() == 0:\n    signal.pause()\nprint('forked', flush=True)\nsys.stdin.readline()")
+    code = WRITES_AND_WAITS.replace(
+        "sys.stdin.readline()", "import os, signal\nif os.fork() == 0:\n    signal.pause()\nprint('forked', flush=True)\nsys.stdin.readline()"
+    )
     process = child(code, folder)
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "forked\n"]
     [file] = journals(folder).values()

@@ -44,7 +44,9 @@ def test_order_and_repetition_do_not_matter(line):
 
 
 def test_a_name_counts_by_number_where_the_clock_stood_still(line):
-    lines = numbered([line.created("s", 5.0, name="a"), SessionRenamed(session_id="s", at=5.0, name="b"), SessionRenamed(session_id="s", at=5.0, name="c")])
+    lines = numbered(
+        [line.created("s", 5.0, name="a"), SessionRenamed(session_id="s", at=5.0, name="b"), SessionRenamed(session_id="s", at=5.0, name="c")]
+    )
     assert assemble("s", reversed(lines)).record.name == "c"
 
 
@@ -65,7 +67,11 @@ def test_a_fork_shows_shared_turns_in_its_order_and_its_own_after_them(line):
 
 def test_replaced_turns_leave_the_thread_of_that_session_only(line):
     of_source = [line.kept("s", "t1", 1, prompt="one")]
-    fork = [line.created("f", 5.0, shared=("t1",)), line.kept("f", "t2", 2, at=6.0, prompt="two"), TurnsReplaced(session_id="f", at=7.0, turn_ids=("t1",))]
+    fork = [
+        line.created("f", 5.0, shared=("t1",)),
+        line.kept("f", "t2", 2, at=6.0, prompt="two"),
+        TurnsReplaced(session_id="f", at=7.0, turn_ids=("t1",)),
+    ]
     assert texts(assemble("f", fork, of_source).record) == ["two", "a"]
     assert texts(assemble("s", [line.created("s"), *of_source]).record) == ["one", "a"]
 
@@ -79,7 +85,11 @@ def test_a_deletion_and_a_session_of_which_only_turns_are_known(line):
 
 
 def test_there_and_back(line):
-    for each in (line.created("s", name="é\u2028\n", shared=("a", "b")), line.kept("s", "t", answer="\x00 😀"), line.ended("s", "t", status="failed")):
+    for each in (
+        line.created("s", name="é\u2028\n", shared=("a", "b")),
+        line.kept("s", "t", answer="\x00 😀"),
+        line.ended("s", "t", status="failed"),
+    ):
         raw = encode(each)
         assert raw.endswith(b"\n")
         assert raw.count(b"\n") == 1
