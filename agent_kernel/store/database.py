@@ -32,6 +32,10 @@ NAME = "history"  # of the attached file in SQL
 Trouble = Literal["damaged", "in use", "no room", "refused", "other"]
 
 
+class IndexNotWritable(StoreError):
+    """The disk has no room for the index, or refuses it."""
+
+
 class Database:
     """An in-memory instance of this process, to which one file at a time is attached."""
 
@@ -106,13 +110,13 @@ def locked(path: Path, *, budget: float) -> Iterator[None]:
 
     Raises:
         HistoryLocked: Another process held it for longer than ``budget`` seconds.
-        StoreError: The lock file cannot be made.
+        IndexNotWritable: The lock file cannot be made.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(f"The index cannot be locked at {path}: {error.strerror or error}.") from error
+        raise IndexNotWritable(f"The index cannot be locked at {path}: {error.strerror or error}.") from error
     try:
         _take(descriptor, path, budget)
         try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_kernel.errors import StoreError
-from agent_kernel.store.database import Database, locked, trouble
+from agent_kernel.store.database import Database, IndexNotWritable, locked, trouble
 from agent_kernel.store.journal import JournalFile, journals, read_raw
 from agent_kernel.store.lines import Line, decode
 from agent_kernel.store.schema import INDEX_VERSION, TABLES, rows_of, statements
@@ -27,6 +27,7 @@ DRAIN_BUDGET = 0.05  # seconds that a drain after an append waits: somebody else
 IN_USE_BUDGET = 1.0  # seconds that a program of the user's may hold the file before the next one is begun
 AT_ONCE = 16 << 20  # bytes of journal in one transaction of a long drain
 ROWS_AT_ONCE = 500  # handed to DuckDB in one call, which holds the GIL
+IN_MEMORY = Path(":memory:")
 _NAME = re.compile(r"history(-(?P<number>\d+))?\.duckdb")
 
 
@@ -52,13 +53,18 @@ class Index:
     def read(self, query: Callable[[Any], T], *, budget: float = READ_BUDGET) -> T:
         """Drain all journals, then run a query on the connection and return what it returns.
 
+        Where the disk has no room or cannot be written, the query sees an index made in memory for it.
+
         Raises:
             HistoryLocked: Others held the lock for longer than the budget.
             SchemaTooNew: A newer agent_kernel wrote a journal.
             StoreError: The query is wrong, or neither the index nor a new one can be used.
         """
-        with locked(self.lock, budget=budget):
-            return self.read_locked(query)
+        try:
+            with locked(self.lock, budget=budget):
+                return self.read_locked(query)
+        except IndexNotWritable:
+            return self._attempt(IN_MEMORY, query)
 
     def read_locked(self, query: Callable[[Any], T]) -> T:
         """Do what ``read`` does, for who holds the lock already."""
@@ -73,11 +79,13 @@ class Index:
 
     def drain(self) -> None:
         """Bring the index up to date, unless somebody else is at it."""
-        self.read(lambda _: None, budget=DRAIN_BUDGET)
+        with locked(self.lock, budget=DRAIN_BUDGET):
+            self.read_locked(lambda _: None)
 
     def drain_patiently(self) -> None:
         """Bring the index up to date, however long others are at it."""
-        self.read(lambda _: None)
+        with locked(self.lock, budget=READ_BUDGET):
+            self.read_locked(lambda _: None)
 
     def rebuild(self) -> None:
         """Throw the index away and make it again from the journals."""
@@ -107,6 +115,8 @@ class Index:
                     continue
                 if kind in ("damaged", "in use"):
                     raise _Unusable(str(error), kind) from error
+                if kind in ("no room", "refused"):
+                    raise IndexNotWritable(f"The index {path} cannot be written: {error}") from error
                 tried = "The query failed" if kind == "other" else f"The index {path} cannot be used"
                 raise StoreError(f"{tried}: {error}") from error
 
@@ -167,7 +177,7 @@ class Index:
         return fresh
 
 
-class _Unusable(Exception):
+class _Unusable(StoreError):
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
         self.kind = kind

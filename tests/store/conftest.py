@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -106,6 +107,20 @@ def small_disk(tmp_path):
     yield mount
     for folder in mounted:
         subprocess.run(["umount", "-l", str(folder)], check=True)  # noqa: S607
+
+
+@pytest.fixture
+def fill():
+    """Fill a disk to its last block with a file, and return that file."""
+
+    def filler(disk):
+        path = disk / "filler"
+        with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 1_024)
+        return path
+
+    return filler
 
 
 @pytest.fixture

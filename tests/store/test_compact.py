@@ -226,7 +226,7 @@ tidy(Index(home / "index", home / "journals"), home / "journals", host={HERE!r},
     assert leftovers(home / "journals", HERE) == []
 
 
-def test_a_full_disk_leaves_the_journal_as_it_was(using, small_disk, turn):
+def test_a_full_disk_leaves_the_journal_as_it_was(using, small_disk, fill, turn):
     disk = small_disk(6_000)
     home = disk / "home"
 
@@ -238,9 +238,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(using, small_disk, turn):
 
     keep = using(main, home)
     before = kinds(home)
-    with (disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
-        while True:
-            filler.write(b"x" * 1_024)
+    fill(disk)
 
     async def full(history):
         with pytest.raises(StoreError, match="No space"):

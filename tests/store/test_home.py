@@ -108,7 +108,7 @@ def test_a_session_is_free_when_its_kernel_releases_it_or_ends(using, home, chil
     using(free)
 
     async def main(history):
-        assert texts(await history.messages(session_id)) == ["from the child", "yes", "now mine", "a"] + ["from the child", "yes", "now mine", "a"]
+        assert texts(await history.messages(session_id)) == ["from the child", "yes", "now mine", "a"] * 2
 
     using(main)
 
@@ -353,7 +353,7 @@ def test_a_home_that_cannot_be_written_is_read_through_an_index_elsewhere(using,
     assert list((tmp_path / "cache").rglob("history*.duckdb"))
 
 
-def test_a_resumed_session_keeps_its_order_when_it_cannot_be_read_any_more(using, home, turn):
+def test_a_resumed_session_goes_on_when_there_is_no_place_for_an_index(using, home, turn):
     async def first(history):
         session = await history.create()
         for number in range(3):
@@ -366,7 +366,7 @@ def test_a_resumed_session_keeps_its_order_when_it_cannot_be_read_any_more(using
         await history.load(session_id)
         shutil.move(home / "index", home / "aside")
         (home / "index").write_text("in the way")
-        assert await history.claim(session_id) is None
+        assert len((await history.claim(session_id)).turns) == 3  # through an index in memory
         await turn(history, session_id, "q3")
 
     using(second)

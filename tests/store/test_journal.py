@@ -79,14 +79,11 @@ def test_other_files_are_no_journals_and_the_newest_generation_counts(folder):
     assert sorted(file.generation for file in generations(folder)) == [2, 9, 10]
 
 
-def test_a_full_disk_keeps_nothing_of_a_batch_and_room_makes_all_well(small_disk):
+def test_a_full_disk_keeps_nothing_of_a_batch_and_room_makes_all_well(small_disk, fill):
     folder = small_disk(64) / "journals"
     journal = Journal(folder, host=HOST)
     first = journal.append([renamed("a" * 100)])
-    filler = folder.parent / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-        while True:
-            file.write(b"x" * 1024)
+    filler = fill(folder.parent)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     batch = [renamed("b" * 900, 2.0), renamed("c" * 9000, 3.0), renamed("d", 4.0)]
     for _ in range(3):

@@ -7,7 +7,7 @@ from agent_kernel.store.mounts import filesystem_of, is_remote, on_remote_disk
 RECORDED = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
 23 22 0:21 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw
-30 22 0:26 / /tmp rw,nosuid,nodev shared:14 - tmpfs tmpfs rw,size=8g
+30 22 0:26 / /run rw,nosuid,nodev shared:14 - tmpfs tmpfs rw,size=8g
 41 22 0:45 / /home rw,relatime shared:20 - nfs4 server:/export/home rw,vers=4.2,rsize=1048576,hard,proto=tcp
 42 41 8:2 / /home/anna/scratch rw,relatime shared:21 - xfs /dev/sdb1 rw
 43 42 0:50 / /home/anna/scratch/old rw,relatime - nfs server:/export/old rw,vers=3,nolock
@@ -33,7 +33,7 @@ broken line
     [
         ("/", "ext4", False),
         ("/srv/x", "ext4", False),
-        ("/tmp/x", "tmpfs", False),
+        ("/run/x", "tmpfs", False),
         ("/home", "nfs4", True),
         ("/home/anna/.local/share/agent_kernel", "nfs4", True),
         ("/homework", "ext4", False),
