@@ -39,3 +39,10 @@ def no_real_model(monkeypatch):
     """No test asks a real server: what the environment says of one is hidden."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_real_home(monkeypatch, tmp_path_factory):
+    """No test touches the history of whoever runs it."""
+    monkeypatch.setenv("AGENT_KERNEL_HOME", str(tmp_path_factory.mktemp("agent-home")))
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)

@@ -14,19 +14,19 @@ from typing import Any
 from agent_kernel.agent.approval import Policy
 from agent_kernel.agent.limits import Limits
 from agent_kernel.agent.session import Session
-from agent_kernel.errors import SessionBusy
+from agent_kernel.errors import SessionBusy, StoreError
 from agent_kernel.notebook.asking import Asker
 from agent_kernel.notebook.bridge import Bridge, Work, follow
 from agent_kernel.notebook.cells import Cells, Request
 from agent_kernel.notebook.engine import STOP_SECONDS, Engine
+from agent_kernel.notebook.history import NotebookHistory
+from agent_kernel.notebook.kept import KeptHere
 from agent_kernel.notebook.models import Models
 from agent_kernel.notebook.namespace import Agent, chosen, offered
 from agent_kernel.notebook.options import Options
 from agent_kernel.notebook.settings import Settings, Values
 from agent_kernel.protocol.events import Event
 from agent_kernel.protocol.fold import TurnState
-from agent_kernel.store.artifacts import Artifacts
-from agent_kernel.store.history import History
 from agent_kernel.tools.toolbox import Toolbox
 from agent_kernel.views.display import AnswerDisplay, DisplayView
 from agent_kernel.views.plain import AnswerView, PlainView
@@ -55,13 +55,17 @@ class App:
         self.engine = Engine()
         self.bridge = Bridge(self.engine, kernel_loop=self._kernel_loop)
         self.cells = Cells(shell)
-        self.history = History.open(None)
         self.models = Models(shell.user_ns)
         self._asker = Asker(shell, self.bridge.places)
-        self._artifacts: Artifacts | None = None
+        self.kept = KeptHere(self.settings, shell.user_ns)
         self._session: Session | None = None
         self._sessions: list[Session] = []  # all that this kernel made, to be closed with it
-        self.agent = Agent(settings=self.settings, history=self.history, session=self.session, tools=self.offered, result=self.result)
+        self.agent = Agent(settings=self.settings, history=lambda: self.history, session=self.session, tools=self.offered, result=self.result)
+
+    @property
+    def history(self) -> NotebookHistory:
+        """The history of this kernel's home."""
+        return self.kept.history
 
     @property
     def in_kernel(self) -> bool:
@@ -117,13 +121,18 @@ class App:
             self._session = made
         return self._session
 
+    def adopt(self, session: Session) -> Session:
+        """Have a session that was forked closed with this kernel."""
+        self._sessions.append(session)
+        return session
+
     async def open_session(self, name: str | None = None) -> Session:
         """Make a new session by the settings; on the engine."""
         values = self.settings.values()
         session = Session(
             await self.models.default(values),
             history=self.history,
-            artifacts=self.artifacts(values),
+            artifacts=self.kept.artifacts,
             name=name,
             system_prompt=values.system_prompt or SYSTEM_PROMPT,
             max_rounds=values.max_rounds,
@@ -134,18 +143,31 @@ class App:
             approve=self._asker.approve,
             places=self.bridge.places.runners,
         )
-        self._sessions.append(session)
-        return session
+        return self.adopt(session)
 
-    def use(self, session: Session) -> None:
-        """Make a session the current one."""
-        self._session = session
+    async def use(self, session: Session) -> None:
+        """Make a session the current one; the one that is left may be asked in elsewhere from now on."""
+        left, self._session = self._session, session
+        if left is not None and left is not session:
+            await self.leave(left)
 
-    def artifacts(self, values: Values) -> Artifacts:
-        """Return the side store, made on first use; one for the kernel's life."""
-        if self._artifacts is None:
-            self._artifacts = Artifacts.open(values.home)
-        return self._artifacts
+    async def leave(self, session: Session) -> None:
+        """Let other kernels ask in a session, unless it is at work."""
+        if not session.running:
+            await self.history.release(session.id)
+
+    async def forget(self, session_id: str) -> None:
+        """Let go of a session that is deleted; a current one is followed by a new one.
+
+        Raises:
+            SessionBusy: A turn is running in it.
+        """
+        for session in self._sessions:
+            if session.id == session_id:
+                refuse_busy(session)
+        self._sessions = [session for session in self._sessions if session.id != session_id]
+        if self._session is not None and self._session.id == session_id:
+            self._session = None
 
     # -- turns
 
@@ -166,42 +188,48 @@ class App:
 
         async def run() -> TurnState:
             session = await self._wanted(options)
-            _refuse_busy(session)
+            refuse_busy(session)
             tools = chosen(offered(self.shell.user_ns), options.tools)
             model = await self.models.wanted(options.model, values, session.model)
-            kept = await self.cells.replace(rerun, session)
-            if kept is not None:
-                say(kept)
+            say(await self.cells.replace(rerun, session))
             before = session.model
             session.tools, session.model, session.limits = tools, model, _limits(values)
             turn.attach(session)
             state = session.state
             try:
-                return await follow(begin(session, values.approve), lambda: session.state, view)
+                ended = await follow(begin(session, values.approve), lambda: session.state, view)
             finally:
+                say(self.kept.note())
                 if session.state is not None and session.state is not state:
                     self.cells.note(rerun, session.id, session.state)
                 session.limits = _limits(standing)
                 if options.model is not None and session.model is model:
                     session.model = before
+            if ended.status == "completed" and len(session.turns) == 1 and not options.new and options.name is None:
+                say(await self.kept.offer(session.id))
+            if session is not self._session:
+                await self.leave(session)
+            self.kept.tidy()
+            return ended
 
         return Work(run(), turn.cancel)
 
     async def _wanted(self, options: Options) -> Session:
         """Return the session that the options ask for, and make it the current one."""
         if options.new:
-            self._session = await self.open_session(options.name)
+            await self.use(await self.open_session(options.name))
         elif options.name is not None:
-            self._session = await self._named(options.name)
+            await self.use(await self._named(options.name))
         return await self.current()
 
     async def _named(self, name: str) -> Session:
         """Return the newest session of a name, or a new one."""
         if self._session is not None and self._session.name == name:
             return self._session
-        for record in await self.history.list():
-            if record.name == name:
-                return await self.resumed(record.id)
+        with suppress(StoreError):  # a history that cannot be read stops no turn
+            for record in await self.history.list():
+                if record.name == name:
+                    return await self.resumed(record.id)
         return await self.open_session(name)
 
     async def resumed(self, session_id: str) -> Session:
@@ -231,9 +259,7 @@ class App:
         for session in self._sessions:
             await session.close()
         await self.models.close()
-        if self._artifacts is not None:
-            await self._artifacts.close()
-        await self.history.close()
+        await self.kept.close()
 
 
 class _Stoppable:
@@ -256,7 +282,7 @@ class _Stoppable:
             self._session.cancel()
 
 
-def _refuse_busy(session: Session) -> None:
+def refuse_busy(session: Session) -> None:
     """Refuse a second turn before anything of the running one is changed.
 
     Raises:
@@ -276,7 +302,7 @@ def _limits(values: Values) -> Limits:
     )
 
 
-def _sayer() -> Callable[[str], None]:
-    """Return what prints a line into the cell that asks, from any thread."""
+def _sayer() -> Callable[[str | None], None]:
+    """Return what prints a line, if there is one, into the cell that asks, from any thread."""
     stream = sys.stdout
-    return lambda line: print(line, file=stream, flush=True)  # the cell's own output
+    return lambda line: print(line, file=stream, flush=True) if line is not None else None  # the cell's own output

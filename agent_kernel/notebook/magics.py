@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from IPython.core.magic import no_var_expand
+from IPython.display import display
 
 from agent_kernel.errors import AgentKernelError, TurnInterrupted
 from agent_kernel.notebook.app import App
 from agent_kernel.notebook.bridge import Work
 from agent_kernel.notebook.commands import help_text, match
+from agent_kernel.notebook.commands_history import Shown
 from agent_kernel.notebook.options import Options, parse, prompt_of
 from agent_kernel.protocol.fold import TurnState
 
@@ -31,7 +33,7 @@ class AgentMagics:
         self.app = app
 
     @no_var_expand
-    def agent(self, line: str, cell: str | None = None) -> TurnState | None:
+    def agent(self, line: str, cell: str | None = None) -> Any:
         """Start an agent turn: %agent help shows how."""
         try:
             work = self._work(line, cell)
@@ -44,7 +46,7 @@ class AgentMagics:
         """Return the coroutine of an agent turn; cells that may await are rewritten to this."""
         return self._awaited(line, cell)
 
-    async def _awaited(self, line: str, cell: str | None) -> TurnState | None:
+    async def _awaited(self, line: str, cell: str | None) -> Any:
         try:
             work = self._work(line, cell)
             return None if work is None else self._ended(await self.app.bridge.run_awaited(work))
@@ -66,8 +68,11 @@ class AgentMagics:
             return self.app.retry(Options())
         return Work(found.run(self.app, arguments))
 
-    def _ended(self, result: TurnState | str) -> TurnState | None:
-        """Show a command's text, or return a turn's state; a turn that was stopped ends its cell."""
+    def _ended(self, result: TurnState | Shown | str) -> Any:
+        """Show a command's text or value, or return a turn's state; a turn that was stopped ends its cell."""
+        if isinstance(result, Shown):
+            display(result.value)  # type: ignore[no-untyped-call]  # IPython has no annotation here
+            return result.value
         if isinstance(result, str):
             print(result)  # noqa: T201  # the cell's own output
             return None

@@ -17,7 +17,7 @@ from agent_kernel.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
     from agent_kernel.agent.session import Session
-    from agent_kernel.store.history import History
+    from agent_kernel.notebook.history import NotebookHistory
 
 AGENT = "agent"
 
@@ -72,24 +72,28 @@ class Agent:
 
     Attributes:
         settings: What is set, and from where; ``%agent set`` changes it.
-        history: The sessions of this kernel; its methods are coroutines.
     """
 
     def __init__(
         self,
         *,
         settings: Settings,
-        history: History,
+        history: Callable[[], NotebookHistory],
         session: Callable[[], Session],
         tools: Callable[[], Toolbox],
         result: Callable[[str], Any],
     ) -> None:
         """Take what the attributes give."""
         self.settings = settings
-        self.history = history
+        self._history = history
         self._session = session
         self._tools = tools
         self._result = result
+
+    @property
+    def history(self) -> NotebookHistory:
+        """All sessions of this home, those of other kernels included; its methods are coroutines."""
+        return self._history()
 
     @property
     def session(self) -> Session:

@@ -166,7 +166,7 @@ def _rewritten(source: str, calls: _Calls, *, awaited: bool) -> str:
             last = _offset(starts, name.end_lineno, name.end_col_offset) - begin
             code = b"(await " + code[:first] + repr(name.value + AWAITED).encode() + code[last:] + b")"
         if call in calls.statements:
-            code += b" and None"  # a TurnState is true: the statement's value is None, and nothing is shown
+            code = b"(" + code + b", None)[1]"  # the statement's value is None, and nothing is shown
         text = text[:begin] + code + text[end:]
     return text.decode("utf-8", "surrogatepass")
 

@@ -62,7 +62,7 @@ class Server:
         places |= {"JUPYTERLAB_SETTINGS_DIR": "lab-settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces"}
         env = {name: value for name, value in os.environ.items() if not name.startswith(("AGENT_KERNEL_", "OPENAI_", "PYTEST_"))}
         env |= {name: str(home / place) for name, place in places.items()}
-        env |= {"PYTHONPATH": str(ROOT), "AGENT_KERNEL_SETTINGS": str(home / "none.toml")}
+        env |= {"PYTHONPATH": str(ROOT), "AGENT_KERNEL_SETTINGS": str(home / "none.toml"), "AGENT_KERNEL_HOME": str(home / "agent-home")}
         self.env = env
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={self.port}"]
         command += [f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={root}", "--ServerApp.port_retries=0"]

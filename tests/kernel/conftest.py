@@ -105,6 +105,7 @@ class Kernel:
         clean |= {
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "AGENT_KERNEL_SETTINGS": str(ROOT / "no-such-settings.toml"),
+            "AGENT_KERNEL_HOME": os.environ["AGENT_KERNEL_HOME"],  # the test's own: kernels of one test share it
             **(env or {}),
         }
         self.manager.start_kernel(env=clean, stderr=None)

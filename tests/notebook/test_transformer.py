@@ -80,8 +80,8 @@ def test_a_line_arrives_byte_for_byte(line, form):
 def test_the_next_lines_are_left_alone(line):
     code = transformed(f"y = 1\nx = %agent {line}\nz = 2\n%agent {line}\nw = 3\n")
     assert code.startswith("y = 1\nx = (await get_ipython()")
-    assert "\nz = 2\n(await get_ipython()" in code
-    assert code.endswith(" and None\nw = 3\n")
+    assert "\nz = 2\n((await get_ipython()" in code
+    assert code.endswith(", None)[1]\nw = 3\n")
     assert calls(f"x = %agent {line}\nz = 2\n") == [["agent_awaited", line]]
 
 
@@ -126,7 +126,7 @@ def test_calls_inside_blocks_are_awaited():
     code = transformed("if True:\n    x = %agent a?\nfor i in range(2):\n    %agent 😀 b\nwith z:\n    y = %agent c\n")
     assert code.count("(await get_ipython()") == 3
     assert [name for name, _ in calls("if True:\n    x = %agent a?\n")] == ["agent_awaited"]
-    assert "    (await get_ipython().run_line_magic('agent_awaited', '😀 b')) and None\n" in code
+    assert "    ((await get_ipython().run_line_magic('agent_awaited', '😀 b')), None)[1]\n" in code
 
 
 def test_several_calls_and_wide_characters_in_one_statement():
@@ -138,7 +138,7 @@ def test_several_calls_and_wide_characters_in_one_statement():
 
 
 def test_without_await_only_the_value_of_statements_is_hidden():
-    assert transformed("%agent hello", awaits=False) == "get_ipython().run_line_magic('agent', 'hello') and None\n"
+    assert transformed("%agent hello", awaits=False) == "(get_ipython().run_line_magic('agent', 'hello'), None)[1]\n"
     assert transformed("x = %agent hello", awaits=False) == "x = get_ipython().run_line_magic('agent', 'hello')\n"
 
 
