@@ -16,7 +16,7 @@ ResultStatus = Literal["ok", "error", "cancelled", "timeout", "denied", "not_run
 TurnStatus = Literal["completed", "limit", "length", "cancelled", "failed"]
 
 
-class Artifact(Struct, frozen=True, kw_only=True):
+class Artifact(Struct, frozen=True, kw_only=True, gc=False):
     """The reference to a whole output in the side store.
 
     Attributes:
@@ -32,7 +32,7 @@ class Artifact(Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Excerpt(Struct, frozen=True, kw_only=True):
+class Excerpt(Struct, frozen=True, kw_only=True, gc=False):
     """The short text that model and cell see instead of an output.
 
     Attributes:
@@ -50,7 +50,7 @@ class Excerpt(Struct, frozen=True, kw_only=True):
         return self.text
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class Usage(Struct, frozen=True, kw_only=True, gc=False):
     """Tokens and cost of one or more requests; None where the provider said nothing.
 
     ``cached_tokens`` and ``cache_write_tokens`` are parts of ``input_tokens``, ``reasoning_tokens`` of ``output_tokens``.
@@ -84,7 +84,7 @@ def _plus(a: N | None, b: N | None) -> N | None:
     return a if b is None else a + b
 
 
-class ToolCall(Struct, frozen=True, kw_only=True):
+class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
     """The model's request to run a tool.
 
     Attributes:
@@ -100,7 +100,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] | None = None
 
 
-class ToolResult(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, frozen=True, kw_only=True, gc=False):
     """The outcome of one tool call; ``elapsed`` in seconds, ``error`` one line or None."""
 
     call_id: str
@@ -119,7 +119,7 @@ class ToolResult(Struct, frozen=True, kw_only=True):
         return self.excerpt.text
 
 
-class _Message(Struct, frozen=True, kw_only=True, tag_field="role"):
+class _Message(Struct, frozen=True, kw_only=True, tag_field="role", gc=False):
     @property
     def role(self) -> str:
         """One of system, user, assistant, tool."""

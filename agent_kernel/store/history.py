@@ -235,26 +235,25 @@ class History:
     async def _if_readable(self, session_id: str) -> Assembled | None:
         """Return a session, or None if what is kept of it cannot be read."""
         try:
-            own, shared = await self.kept.of_session(session_id)
+            return await self._stored(session_id)
         except SchemaTooNew:
             raise
         except StoreError:
             return None
-        found = assemble(session_id, own + [line for line in self._waiting if line.session_id == session_id], shared)
+
+    async def _read(self, session_id: str) -> Assembled:
+        """Return a session; where it cannot be read, what waits of it, if anything does."""
+        waiting = self._waiting_of(session_id)
+        found = await self._if_readable(session_id) if waiting else await self._stored(session_id)
+        return assemble(session_id, waiting) if found is None else found
+
+    async def _stored(self, session_id: str) -> Assembled:
+        found = await self.kept.session(session_id, self._waiting_of(session_id))
         self._seen[session_id] = found.positions
         return found
 
-    async def _read(self, session_id: str) -> Assembled:
-        waiting = [line for line in self._waiting if line.session_id == session_id]
-        found = await self._if_readable(session_id) if waiting else None
-        if found is not None:
-            return found
-        if waiting:
-            return assemble(session_id, waiting)
-        own, shared = await self.kept.of_session(session_id)
-        found = assemble(session_id, own, shared)
-        self._seen[session_id] = found.positions
-        return found
+    def _waiting_of(self, session_id: str) -> Sequence[Line]:
+        return [line for line in self._waiting if line.session_id == session_id]
 
     async def _existing(self, session_id: str) -> Assembled:
         found = await self._read(session_id)

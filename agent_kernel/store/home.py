@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import socket
 import time
@@ -24,7 +23,7 @@ from agent_kernel.store.compact import tidy
 from agent_kernel.store.index import Index
 from agent_kernel.store.journal import Journal, JournalFile, JournalMoved, is_alive, journals, read_at
 from agent_kernel.store.kept import Found, SessionSummary, matching_line
-from agent_kernel.store.lines import Line
+from agent_kernel.store.lines import Assembled, Line, assemble
 from agent_kernel.store.mounts import on_remote_disk
 from agent_kernel.store.worker import Worker
 
@@ -37,13 +36,17 @@ SUMMARIES = """SELECT session_id, name, epoch(created_at), epoch(updated_at), tu
 SEARCH = """WITH hits AS (
         SELECT session_id, turn_id, role, name, text, stamp FROM message_lines WHERE contains(lower(text), lower(?))
         AND session_id NOT IN (SELECT session_id FROM session_lines WHERE kind = 'SessionDeleted') ORDER BY stamp DESC LIMIT ?)
-    SELECT hits.session_id, sessions.name, hits.turn_id, coalesce(t.position, 0), hits.role, hits.name, hits.text, hits.stamp
-    FROM hits LEFT JOIN sessions USING (session_id)
+    SELECT hits.session_id, s.name, hits.turn_id, coalesce(t.position, 0), hits.role, hits.name, hits.text, hits.stamp FROM hits
+    LEFT JOIN (SELECT session_id, arg_max(name, (stamp, n)) FILTER (name IS NOT NULL) AS name FROM session_lines
+        WHERE session_id IN (SELECT session_id FROM hits) GROUP BY session_id) s USING (session_id)
     LEFT JOIN (SELECT turn_id, any_value(position) AS position FROM turn_lines WHERE turn_id IN (SELECT turn_id FROM hits) GROUP BY turn_id) t
     USING (turn_id) ORDER BY hits.stamp DESC"""
-PLACES = """SELECT journal, generation, start, length FROM places JOIN drained USING (journal) WHERE session_id = ? OR turn_id IN (
-        SELECT unnest(from_json(shared, '["VARCHAR"]')) FROM session_lines WHERE session_id = ? AND shared IS NOT NULL)
-    ORDER BY journal, start"""
+PLACES = """WITH wanted AS (
+        SELECT journal, start, length FROM places WHERE session_id = ?
+        UNION ALL SELECT journal, start, length FROM places WHERE turn_id IN (
+            SELECT unnest(from_json(shared, '["VARCHAR"]')) FROM session_lines WHERE session_id = ? AND shared IS NOT NULL)),
+    placed AS (SELECT journal, list(start ORDER BY start) AS starts, list(length ORDER BY start) AS lengths FROM wanted GROUP BY journal)
+    SELECT journal, generation, starts, lengths FROM placed JOIN drained USING (journal) ORDER BY journal"""
 CLAIMS = """SELECT journal, arg_max(kind, (stamp, n)) FROM places
     WHERE session_id = ? AND kind IN ('SessionCreated', 'SessionClaimed', 'SessionReleased', 'RoundKept', 'TurnEnded')
     GROUP BY journal ORDER BY max(stamp)"""
@@ -81,10 +84,13 @@ class Home:
             self._drained = time.monotonic()
             self._reader.submit(self._drain)
 
+    async def session(self, session_id: str, waiting: Sequence[Line] = ()) -> Assembled:
+        """Return a session, read from the journals themselves."""
+        return await self._reader.run(lambda: self._session(session_id, waiting))
+
     async def of_session(self, session_id: str) -> tuple[list[Line], list[Line]]:
         """Return a session's own lines and those that it shares, read from the journals themselves."""
-        found = await self._reader.run(lambda: self._of_session(session_id))
-        return [line for line in found if line.session_id == session_id], [line for line in found if line.session_id != session_id]
+        return await self._reader.run(lambda: _parted(session_id, self._of_session(session_id)))
 
     async def summaries(self) -> list[SessionSummary]:
         """Return all sessions that are not deleted, the newest first."""
@@ -158,6 +164,10 @@ class Home:
             if self._index is not None:
                 self._index.close()
 
+    def _session(self, session_id: str, waiting: Sequence[Line]) -> Assembled:
+        own, shared = _parted(session_id, self._of_session(session_id))
+        return assemble(session_id, [*own, *waiting], shared)
+
     def _of_session(self, session_id: str) -> list[Line]:
         for attempt in range(RETRIES):
             try:
@@ -167,10 +177,10 @@ class Home:
                     self.index().rebuild()
         return self._lines_at(self._places(session_id))
 
-    def _places(self, session_id: str) -> list[tuple[str, int, int, int]]:
+    def _places(self, session_id: str) -> list[tuple[str, int, list[int], list[int]]]:
         return self.index().read(lambda connection: list(_fetched(connection.execute(PLACES, [session_id, session_id]))))
 
-    def _lines_at(self, rows: list[tuple[str, int, int, int]]) -> list[Line]:
+    def _lines_at(self, rows: list[tuple[str, int, list[int], list[int]]]) -> list[Line]:
         """Read lines from the journals.
 
         Raises:
@@ -181,12 +191,12 @@ class Home:
             return []
         files = journals(self.journal_folder)
         found: list[Line] = []
-        for (journal, generation), places in itertools.groupby(rows, key=lambda row: row[:2]):
+        for journal, generation, starts, lengths in rows:
             file = files.get(journal)
             if file is None or file.generation != generation:
                 raise JournalMoved(f"The journal {journal} was rewritten meanwhile.")
             try:
-                found += read_at(file.path, [place[2:] for place in places])
+                found += read_at(file.path, list(zip(starts, lengths, strict=True)))
             except FileNotFoundError:
                 raise JournalMoved(f"The journal {journal} was rewritten meanwhile.") from None
             except OSError as error:
@@ -220,6 +230,10 @@ def default_home() -> Path:
     """Return the home that nobody named: ``AGENT_KERNEL_HOME``, else a folder among the platform's data of this user."""
     named = os.environ.get("AGENT_KERNEL_HOME")
     return Path(named).expanduser().absolute() if named else platformdirs.user_data_path("agent_kernel")
+
+
+def _parted(session_id: str, found: list[Line]) -> tuple[list[Line], list[Line]]:
+    return [line for line in found if line.session_id == session_id], [line for line in found if line.session_id != session_id]
 
 
 def _fetched(result: Any) -> Any:

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from agent_kernel.errors import StoreError
 from agent_kernel.store.database import Database, IndexNotWritable, locked, trouble
 from agent_kernel.store.journal import JournalFile, journals, read_raw
-from agent_kernel.store.lines import Line, decode
-from agent_kernel.store.schema import INDEX_VERSION, TABLES, rows_of, statements
+from agent_kernel.store.lines import decode
+from agent_kernel.store.schema import INDEX_VERSION, TABLES, Row, rows_of, statements
 
 T = TypeVar("T")
 READ_BUDGET = 10.0  # seconds that a reader waits for the lock
@@ -133,13 +133,15 @@ class Index:
             return query(connection)
 
     def _prepare(self, connection: Any) -> None:
-        tables = {row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'history'").fetchall()}
-        if "meta" in tables:
-            if connection.execute("SELECT version FROM meta").fetchall() != [(INDEX_VERSION,)]:
+        try:
+            found = connection.execute("SELECT version FROM meta").fetchall()
+        except Exception as error:
+            if trouble(error) != "other" or connection.execute("SHOW TABLES").fetchall():
+                raise
+        else:
+            if found != [(INDEX_VERSION,)]:
                 raise _Unusable("another version made it", "old")
             return
-        if tables:
-            raise _Unusable("it holds other tables", "damaged")
         connection.execute("BEGIN")
         for statement in statements():
             connection.execute(statement)
@@ -202,25 +204,22 @@ def _transaction(connection: Any) -> Iterator[None]:
 
 def _drain_one(connection: Any, file: JournalFile, start: int, *, fresh: bool) -> None:
     """Take in the new lines of one journal; ``fresh``: it was rewritten, so what was known of it goes."""
-    batch: list[tuple[int, int, Line]] = []
+    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
     taken = end = start
     for at, raw in read_raw(file.path, start):
         end = at + len(raw) + 1
         line = decode(raw) if raw else None
         if line is not None:
-            batch.append((at, len(raw), line))
+            for table, row in rows_of(file.id, at, len(raw), line):
+                rows[table].append(row)
         if end - taken >= AT_ONCE:
-            _take_in(connection, file, batch, end, fresh=fresh)
-            batch, taken, fresh = [], end, False
+            _take_in(connection, file, rows, end, fresh=fresh)
+            rows, taken, fresh = {name: [] for name in TABLES}, end, False
     if end > taken or fresh:
-        _take_in(connection, file, batch, end, fresh=fresh)
+        _take_in(connection, file, rows, end, fresh=fresh)
 
 
-def _take_in(connection: Any, file: JournalFile, batch: list[tuple[int, int, Line]], end: int, *, fresh: bool) -> None:
-    rows: dict[str, list[Any]] = {name: [] for name in TABLES}
-    for start, length, line in batch:
-        for table, row in rows_of(file.id, start, length, line):
-            rows[table].append(row)
+def _take_in(connection: Any, file: JournalFile, rows: dict[str, list[Row]], end: int, *, fresh: bool) -> None:
     with _transaction(connection):
         if fresh:
             _forget(connection, file.id)

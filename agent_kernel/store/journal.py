@@ -26,6 +26,7 @@ SILENT_AFTER = 3_600.0  # seconds without a write after which another machine's 
 PART = 16  # digits of a journal's id that tell those of one writer apart
 _NAME = re.compile(r"(?P<id>(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{32})\.g(?P<generation>\d+)\.jsonl")
 READ_AT_ONCE = 1 << 20  # bytes
+READ_NEAR = 64 << 10  # bytes read where one line is wanted
 
 
 class JournalFile(Struct, frozen=True, kw_only=True):
@@ -167,7 +168,7 @@ def generations(folder: Path) -> list[JournalFile]:
     """Return every journal file of a folder, older generations that a rewriting left behind included."""
     try:
         entries = list(os.scandir(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     found = []
     for entry in entries:
@@ -244,9 +245,12 @@ def read_at(path: Path, places: Sequence[tuple[int, int]]) -> list[Line]:
         JournalMoved: There is no line at a place: the index is not of this file.
     """
     found = []
+    piece, begin = b"", 0
     with path.open("rb", buffering=0) as file:
         for at, length in places:
-            line = decode(os.pread(file.fileno(), length, at))
+            if not begin <= at <= at + length <= begin + len(piece):
+                piece, begin = os.pread(file.fileno(), max(length, READ_NEAR), at), at  # the next ones are near, as a rule
+            line = decode(piece[at - begin : at - begin + length])
             if line is None:
                 raise JournalMoved(f"{path.name} holds no line at {at}.")
             found.append(line)

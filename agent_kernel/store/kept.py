@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from agent_kernel.store.lines import Line, RoundKept, SessionCreated, SessionDeleted, TurnEnded, assemble
+from agent_kernel.store.lines import Assembled, Line, RoundKept, SessionCreated, SessionDeleted, TurnEnded, assemble
 from agent_kernel.store.records import SessionRecord, lines
 
 
@@ -43,6 +43,10 @@ class Kept(Protocol):
 
     async def append(self, lines: Sequence[Line]) -> None:
         """Keep lines; they are safe when this returns. Raises StoreError if they are not."""
+        ...
+
+    async def session(self, session_id: str, waiting: Sequence[Line] = ()) -> Assembled:
+        """Return a session; ``waiting`` are lines of it that are not kept yet."""
         ...
 
     async def of_session(self, session_id: str) -> tuple[list[Line], list[Line]]:
@@ -84,6 +88,11 @@ class Memory:
             if isinstance(line, (RoundKept, TurnEnded)):
                 self._turns.setdefault(line.turn.turn_id, []).append(numbered)
 
+    async def session(self, session_id: str, waiting: Sequence[Line] = ()) -> Assembled:
+        """Return a session."""
+        own, shared = await self.of_session(session_id)
+        return assemble(session_id, [*own, *waiting], shared)
+
     async def of_session(self, session_id: str) -> tuple[list[Line], list[Line]]:
         """Return a session's lines and those that it shares."""
         own = self._lines.get(session_id, [])
@@ -111,7 +120,7 @@ class Memory:
         return [session_id for session_id, own in self._lines.items() if not any(isinstance(line, SessionDeleted) for line in own)]
 
     async def _record(self, session_id: str) -> SessionRecord:
-        return assemble(session_id, *await self.of_session(session_id)).record
+        return (await self.session(session_id)).record
 
 
 def summary(record: SessionRecord, notebook: str | None = None) -> SessionSummary:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from agent_kernel.protocol.messages import AssistantMessage, Message, ToolMessage, ToolResult, TurnStatus, Usage
 
 
-class RoundRecord(Struct, frozen=True, kw_only=True):
+class RoundRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A finished round; ``messages`` begins with the turn's prompt if no earlier record holds it."""
 
     turn_id: str
@@ -19,7 +19,7 @@ class RoundRecord(Struct, frozen=True, kw_only=True):
     at: float
 
 
-class TurnEnd(Struct, frozen=True, kw_only=True):
+class TurnEnd(Struct, frozen=True, kw_only=True, gc=False):
     """How a turn ended; ``messages`` holds the prompt where no round could keep it."""
 
     turn_id: str
@@ -31,7 +31,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     at: float
 
 
-class TurnRecord(Struct, frozen=True, kw_only=True):
+class TurnRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A turn: ``retries`` names the turn whose prompt it asked again; ``end`` is None while it runs, or if its kernel died."""
 
     turn_id: str
@@ -44,7 +44,7 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
     replaced: bool = False
 
 
-class SessionRecord(Struct, frozen=True, kw_only=True):
+class SessionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A session as kept; times in seconds since the epoch. ``forked_from`` is another session's id, ``forked_at`` turns were shared."""
 
     id: str

@@ -20,7 +20,6 @@ import uuid
 from agent_kernel.protocol.messages import AssistantMessage, Usage, UserMessage
 from agent_kernel.store.database import connect
 from agent_kernel.store.history import History
-from agent_kernel.store.home import Home
 from agent_kernel.store.index import Index
 from agent_kernel.store.records import RoundRecord, TurnEnd, TurnRecord
 
@@ -138,7 +137,7 @@ async def steady(home: str, seconds: str, pause: str) -> None:
 
 async def measured(home: str, count: str) -> None:
     """Wait for the word, then keep rounds at full speed and print how long each took, in seconds."""
-    async with History(Home(home)) as history:
+    async with History.open(home) as history:
         session = await history.create()
         await a_turn(history, session.id, lambda _: None)
         print("ready", flush=True)
