@@ -29,7 +29,7 @@ from agent_kernel.store.home import Home
 from agent_kernel.store.kept import Kept, SessionSummary
 from agent_kernel.store.lines import Line, SessionCreated
 from agent_kernel.store.records import SessionRecord
-from agent_kernel.store.transfer import ExportedArtifact, adopted, artifacts_of, decoded, encoded, packed, turn_ids, write_apart
+from agent_kernel.store.transfer import Exported, ExportedArtifact, adopted, artifacts_of, decoded, encoded, turn_ids, write_apart
 from agent_kernel.views.export import READABLE
 
 FORMATS = ("md", "json", "ipynb", "html")
@@ -115,9 +115,9 @@ class NotebookHistory(History):
         """
         source = _place(path)
         exported = await asyncio.to_thread(lambda: decoded(_read(source)))
-        own, _ = await self.kept.of_session(exported.session_id)
-        known = await sql.known_turns(self.kept, turn_ids(exported))
-        lines = adopted(exported, session_known=bool(own), turns_known=known)
+        here = await self.kept.session(exported.session.id)
+        known = await sql.known_turns(self.kept, turn_ids(exported.session.turns))
+        lines = adopted(exported, session_known=here.created or here.deleted or bool(here.record.turns), turns_known=known)
         for artifact in exported.artifacts:
             await self._take_in(artifact)
         if isinstance(self.kept, Home):
@@ -136,12 +136,12 @@ class NotebookHistory(History):
         holder = await self.kept.holder(session_id)
         if holder is not None:
             raise SessionBusy(f"The session is open in {holder}: it can be deleted when that kernel has left it.")
-        own, _ = await self.kept.of_session(session_id)
+        record = await self.load(session_id)
         await self.delete(session_id)
         if self._artifacts is None:
             return 0
         needed = await sql.still_kept(self.kept) | await self._of_forks()
-        gone = [artifact for artifact in artifacts_of(own) if artifact.hash not in needed]
+        gone = [artifact for artifact in artifacts_of(record) if artifact.hash not in needed]
         for artifact in gone:
             await self._artifacts.delete(artifact)
         return len(gone)
@@ -149,7 +149,7 @@ class NotebookHistory(History):
     async def _of_forks(self) -> set[str]:
         """Return the hashes of outputs in turns that forks share."""
         forks = [each.id for each in await super().list() if each.forked_from is not None]
-        return {artifact.hash for fork in forks for artifact in artifacts_of((await self.kept.of_session(fork))[1])}
+        return {artifact.hash for fork in forks for artifact in artifacts_of(await self.load(fork))}
 
     async def _write(self, new: Sequence[Line]) -> None:
         """Keep lines; a session that comes to be is this notebook's."""
@@ -164,11 +164,10 @@ class NotebookHistory(History):
         return text.encode("utf-8", "replace")
 
     async def _json(self, session_id: str) -> bytes:
-        await self.load(session_id)
-        own, shared = await self.kept.of_session(session_id)
-        own += [line for line in self._waiting if line.session_id == session_id]
-        taken = [await self._take_out(artifact) for artifact in artifacts_of([*own, *shared])]
-        exported = packed(session_id, own, shared, [artifact for artifact in taken if artifact is not None])
+        record = await self.load(session_id)
+        notebook = next((each.notebook for each in await super().list() if each.id == session_id), None)
+        taken = [await self._take_out(artifact) for artifact in artifacts_of(record)]
+        exported = Exported(session=record, notebook=notebook, artifacts=tuple(artifact for artifact in taken if artifact is not None))
         return await asyncio.to_thread(encoded, exported)
 
     async def _take_out(self, artifact: Artifact) -> ExportedArtifact | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import shutil
 import tempfile
 import threading
@@ -24,6 +25,7 @@ from agent_kernel.store.home import Home
 from agent_kernel.store.index import READ_BUDGET
 from agent_kernel.store.kept import Kept
 from agent_kernel.store.schema import TABLES, rows_of, statements
+from agent_kernel.store.transfer import lines_of
 from agent_kernel.store.worker import Worker
 
 MOST_ROWS = 100_000  # of an answer; a query that needs more than that wants a LIMIT or a sum
@@ -147,17 +149,19 @@ async def ask(kept: Kept, text: str, *, most_rows: int = MOST_ROWS, time_limit: 
     try:
         if isinstance(kept, Home):
             await kept.read(lambda _: None)  # up to date, and the index is there
-            future = worker.submit(lambda: query.on_copy(kept))
-        else:
-            connection = await _loaded(kept)
-            future = worker.submit(lambda: query.on(connection))
-        try:
-            return await asyncio.shield(asyncio.wrap_future(future))
-        except asyncio.CancelledError:
-            query.stop()
-            raise
+            with contextlib.suppress(_NoCopy):
+                return await worker.run(lambda: query.on_copy(kept))
+        connection = await _loaded(kept)
+        return await worker.run(lambda: query.on(connection))
+    except asyncio.CancelledError:
+        query.stop()
+        raise
     finally:
         await worker.close(lambda: None)
+
+
+class _NoCopy(StoreError):
+    """The disk has no room for a copy of the index, or there is no index on it."""
 
 
 class _Query:
@@ -190,7 +194,7 @@ class _Query:
                 attach(connection, copy, read_only=True)
                 return self.on(connection)
         except OSError as error:
-            raise StoreError(f"No copy of the history could be made in {index.folder}: {error.strerror or error}.") from error
+            raise _NoCopy(f"No copy of the history could be made in {index.folder}: {error.strerror or error}.") from error
 
     def on(self, connection: Any) -> Answer:
         """Lock a connection down, run the statement and close the connection."""
@@ -259,12 +263,13 @@ async def _rows(kept: Kept, query: str, parameters: Sequence[Any] = ()) -> list[
 async def _loaded(kept: Kept) -> Any:
     """Return a connection with the tables and views of a history that has no index, for one use."""
     rows: dict[str, list[Any]] = {name: [] for name in TABLES}
-    n = 0
-    for session in await kept.summaries():
-        own, _ = await kept.of_session(session.id)
-        for line in own:
-            n += 1
-            for table, row in rows_of("memory", n, 0, line):
+    numbers, seen = itertools.count(1), set[str]()
+    for session in sorted(await kept.summaries(), key=lambda each: each.created_at):
+        found = await kept.session(session.id)
+        shared = [turn.turn_id for turn in found.record.turns if turn.turn_id in seen]
+        seen.update(turn.turn_id for turn in found.record.turns)
+        for line in lines_of(found.record, notebook=found.notebook, shared=shared):
+            for table, row in rows_of("memory", next(numbers), 0, line):
                 rows[table].append(row)
 
     def load() -> Any:
