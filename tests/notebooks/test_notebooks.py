@@ -13,9 +13,12 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def executed(path, tmp_path, monkeypatch):
+    return run(nbformat.read(path, as_version=4), tmp_path, monkeypatch)
+
+
+def run(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("AGENT_KERNEL_SETTINGS", str(tmp_path / "none.toml"))
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
-    notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     nbformat.validate(notebook)
     return notebook
@@ -59,6 +62,28 @@ def test_the_quickstart_shows_what_it_says(tmp_path, monkeypatch):
     assert "TurnFinished" in shown(by_source[events])
     [state] = [source for source in sources if source.startswith("state = %agent")]
     assert "('revenue', 'error')" in shown(by_source[state])
+
+
+def test_the_history_survives_a_restart_of_the_kernel(tmp_path, monkeypatch):
+    whole = nbformat.read(FOLDER / "03_history.ipynb", as_version=4)
+    [restart] = [place for place, cell in enumerate(whole.cells) if "restart" in cell.metadata.get("tags", ())]
+    halves = [nbformat.from_dict({**whole, "cells": cells}) for cells in (whole.cells[:restart], whole.cells[restart:])]
+    before, after = [run(half, tmp_path, monkeypatch) for half in halves]  # each in a kernel of its own
+    assert "session  regions" in shown(before.cells[-1])
+    by_source = {cell.source: shown(cell) for cell in after.cells}
+    assert "regions" in by_source["%agent sessions"]
+    assert "2 turns" in by_source["%agent sessions"]
+    assert "user: And last year?" in by_source["%agent search last year"]
+    assert "The current session is regions" in by_source["%agent use regions"]
+    assert len(by_source["%agent log"].splitlines()) == 3
+    assert "410" in next(text for source, text in by_source.items() if "harbour" in source and source.startswith("%%agent"))
+    assert "shares 1 turn with regions" in by_source["%agent fork --at 1 what-if"]
+    assert "forked at 1" in by_source["%agent log --tree"]
+    assert "revenue" in next(text for source, text in by_source.items() if source.startswith("%agent sql"))
+    assert "what-if" in next(text for source, text in by_source.items() if source.startswith("calls ="))
+    assert "1230" in next(text for source, text in by_source.items() if source.startswith("calls ="))
+    assert "Imported what-if, 2 turns" in by_source["%agent import what-if.json"]
+    assert (tmp_path / "what-if.html").exists()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
