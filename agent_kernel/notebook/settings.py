@@ -96,7 +96,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("max_result_chars", "characters of a result that the model sees", _whole(1), 32_000),
     Setting("max_input_tokens", "tokens of a request; older messages are left out above it", _whole(1)),
     Setting("answer_at_limit", "whether the model answers once more, without tools, at the round limit", _switch, default=False),
-    Setting("home", "folder for large results; a temporary one if unset", _text),
+    Setting("home", "folder of sessions and large results; set it before the first turn, or as AGENT_KERNEL_HOME", _text),
     Setting("view", "auto, or plain for text output only", _one_of(*VIEWS), "auto"),
 )
 
