@@ -34,13 +34,11 @@ RETRIES = 3  # when a journal is rewritten between finding a line's place and re
 SUMMARIES = """SELECT session_id, name, epoch(created_at), epoch(updated_at), turns, first_prompt, notebook, forked_from, forked_at
     FROM sessions ORDER BY updated_at DESC, session_id"""
 SEARCH = """WITH hits AS (
-        SELECT session_id, turn_id, role, name, text, stamp FROM message_lines WHERE contains(lower(text), lower(?))
+        SELECT session_id, turn_id, position, role, name, text, stamp FROM message_lines WHERE contains(lower(text), lower(?))
         AND session_id NOT IN (SELECT session_id FROM session_lines WHERE kind = 'SessionDeleted') ORDER BY stamp DESC LIMIT ?)
-    SELECT hits.session_id, s.name, hits.turn_id, coalesce(t.position, 0), hits.role, hits.name, hits.text, hits.stamp FROM hits
+    SELECT hits.session_id, s.name, hits.turn_id, hits.position, hits.role, hits.name, hits.text, hits.stamp FROM hits
     LEFT JOIN (SELECT session_id, arg_max(name, (stamp, n)) FILTER (name IS NOT NULL) AS name FROM session_lines
-        WHERE session_id IN (SELECT session_id FROM hits) GROUP BY session_id) s USING (session_id)
-    LEFT JOIN (SELECT turn_id, any_value(position) AS position FROM turn_lines WHERE turn_id IN (SELECT turn_id FROM hits) GROUP BY turn_id) t
-    USING (turn_id) ORDER BY hits.stamp DESC"""
+        WHERE session_id IN (SELECT session_id FROM hits) GROUP BY session_id) s USING (session_id) ORDER BY hits.stamp DESC"""
 PLACES = """WITH wanted AS (
         SELECT journal, start, length FROM places WHERE session_id = ?
         UNION ALL SELECT journal, start, length FROM places WHERE turn_id IN (

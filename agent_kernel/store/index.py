@@ -22,7 +22,7 @@ from agent_kernel.store.lines import decode
 from agent_kernel.store.schema import INDEX_VERSION, TABLES, Row, rows_of, statements
 
 T = TypeVar("T")
-READ_BUDGET = 10.0  # seconds that a reader waits for the lock
+READ_BUDGET = 60.0  # seconds that a reader waits for the lock: an index of a million messages is made in half a minute
 DRAIN_BUDGET = 0.05  # seconds that a drain after an append waits: somebody else drains then
 IN_USE_BUDGET = 1.0  # seconds that a program of the user's may hold the file before the next one is begun
 AT_ONCE = 16 << 20  # bytes of journal in one transaction of a long drain

@@ -14,7 +14,7 @@ import msgspec
 from agent_kernel.protocol.messages import AssistantMessage, ToolCall, ToolMessage, ToolResult, Usage
 from agent_kernel.store.lines import Line, RoundKept, SessionCreated, SessionRenamed, TurnEnded, TurnHead, TurnsReplaced
 
-INDEX_VERSION = 1  # of the tables; another one in the file means: make the index again
+INDEX_VERSION = 2  # of the tables; another one in the file means: make the index again
 
 TABLES: dict[str, str] = {
     "drained": "journal VARCHAR, generation INTEGER, size BIGINT",
@@ -26,7 +26,8 @@ TABLES: dict[str, str] = {
     " input_tokens BIGINT, output_tokens BIGINT, cached_tokens BIGINT, cache_write_tokens BIGINT, reasoning_tokens BIGINT, cost DOUBLE,"
     " estimated BOOLEAN",
     "message_lines": "journal VARCHAR, n BIGINT, session_id VARCHAR, turn_id VARCHAR, round INTEGER, place INTEGER, stamp DOUBLE, role VARCHAR,"
-    " text VARCHAR, reasoning VARCHAR, call_id VARCHAR, name VARCHAR, status VARCHAR, model VARCHAR, finish_reason VARCHAR, partial BOOLEAN",
+    " text VARCHAR, reasoning VARCHAR, call_id VARCHAR, name VARCHAR, status VARCHAR, model VARCHAR, finish_reason VARCHAR, partial BOOLEAN,"
+    " position INTEGER",
     "call_lines": "journal VARCHAR, n BIGINT, session_id VARCHAR, turn_id VARCHAR, round INTEGER, place INTEGER, stamp DOUBLE, call_id VARCHAR,"
     " name VARCHAR, arguments VARCHAR",
     "result_lines": "journal VARCHAR, n BIGINT, session_id VARCHAR, turn_id VARCHAR, round INTEGER, stamp DOUBLE, call_id VARCHAR, name VARCHAR,"
@@ -96,7 +97,7 @@ def rows_of(journal: str, start: int, length: int, line: Line) -> Iterator[tuple
     elif isinstance(line, TurnEnded):
         end = line.end
         yield "turn_lines", (*_head(journal, line, line.turn), None, line.at, end.status, end.error, end.partial_text, *_usage(end.usage))
-        yield from _message_rows(journal, line, line.turn.turn_id, 0, end.messages)
+        yield from _message_rows(journal, line, line.turn, 0, end.messages)
     else:
         yield "session_lines", _session_row(journal, kind, line)
 
@@ -125,24 +126,25 @@ def _usage(usage: Usage) -> Row:
 
 def _round_rows(journal: str, line: RoundKept) -> Iterator[tuple[str, Row]]:
     number = line.round.round
-    yield from _message_rows(journal, line, line.turn.turn_id, number, line.round.messages)
+    yield from _message_rows(journal, line, line.turn, number, line.round.messages)
     for result in line.round.results:
         yield "result_lines", (journal, line.n, line.session_id, line.turn.turn_id, number, line.at, *_result(result))
 
 
-def _message_rows(journal: str, line: Line, turn_id: str, number: int, messages: tuple[Any, ...]) -> Iterator[tuple[str, Row]]:
+def _message_rows(journal: str, line: Line, head: TurnHead, number: int, messages: tuple[Any, ...]) -> Iterator[tuple[str, Row]]:
+    at = head.position
     for place, message in enumerate(messages):
-        key = (journal, line.n, line.session_id, turn_id, number, place, line.at)
+        key = (journal, line.n, line.session_id, head.turn_id, number, place, line.at)
         said = (message.role, message.text)
         match message:
             case AssistantMessage():
-                yield "message_lines", (*key, *said, message.reasoning, None, None, None, message.model, message.finish_reason, message.partial)
+                yield "message_lines", (*key, *said, message.reasoning, None, None, None, message.model, message.finish_reason, message.partial, at)
                 for index, call in enumerate(message.tool_calls):
                     yield "call_lines", (*key[:5], index, line.at, *_call(call))
             case ToolMessage():
-                yield "message_lines", (*key, *said, None, message.call_id, message.name, message.status, None, None, False)
+                yield "message_lines", (*key, *said, None, message.call_id, message.name, message.status, None, None, False, at)
             case _:
-                yield "message_lines", (*key, *said, *(None,) * 6, False)
+                yield "message_lines", (*key, *said, *(None,) * 6, False, at)
 
 
 def _call(call: ToolCall) -> Row:
