@@ -11,6 +11,12 @@ import pytest
 TESTS = Path(__file__).parent
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Run browser tests last: while a browser is driven, this thread's event loop is taken and no other test could run one."""
+    items.sort(key=lambda item: TESTS / "browser" in item.path.parents)
+
+
 @pytest.fixture(scope="session")
 def provider_module():
     """tests/provider.py, loaded by its path: the tests are no package."""
@@ -36,8 +42,8 @@ def provider(provider_module, cases):
 
 @pytest.fixture(autouse=True)
 def no_real_model(monkeypatch):
-    """No test asks a real server: what the environment says of one is hidden."""
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+    """No test asks a real server or depends on an environment that a shell has activated: what the variables say of them is hidden."""
+    for name in ("VIRTUAL_ENV", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.delenv(name, raising=False)
 
 

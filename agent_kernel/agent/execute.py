@@ -138,7 +138,9 @@ class Execution:
                 raise
             return failure(ToolError("The tool cancelled itself."), self._intake)
         except BaseException as error:
-            return failure(error, self._intake)
+            told = error
+            future, _ = in_thread(lambda: failure(told, self._intake))  # an error's text may be as long as any result
+            return await future
         return value if isinstance(value, Outcome) or inspect.iscoroutine(value) else await self._prepared(value)
 
     async def _value(self, tool: Tool, bound: BoundCall, context: ToolContext) -> Any:

@@ -24,10 +24,13 @@ _TASK = re.compile(r"\[[ xX]\] ")
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _LONE = r"(?<![^\W_])_|_(?![^\W_])"  # an underscore inside a word is no markup
-_SIGNS = re.compile(rf"[&<>`|*\[\]~$\\]|{_LONE}|@(?=@)|(?<=@)@")
+# A bare address is a link to some parsers, and JupyterLab's lets a formula behind it into the attribute: so those that stay bare are broken
+_BARE = r":(?=//)|(?<=[wW]{3})\.|@"
+_ADDRESS = re.compile(r"(?>https?://[A-Za-z0-9\-._~:/?#!&'+,;=%()]*[A-Za-z0-9/])(?!@)")  # no name and password before a host
+_SIGNS = re.compile(rf"[&<>`|*\[\]~$\\]|{_LONE}|{_BARE}")
 _LINE_START = re.compile(r"^([ \t]*)([#+\-=:]|\d{1,9}(?=[.)]))", re.MULTILINE)
 _LATE_HASH = re.compile(r"(?<=[ \t])#")
-_CODE_SIGNS = re.compile(rf"[&<>`|*\[\]~$\\!@]|{_LONE}|:(?=//)|(?<=www)\.")  # Markdown is read inside our code elements too
+_CODE_SIGNS = re.compile(rf"[&<>`|*\[\]~$\\!]|{_LONE}|{_BARE}")  # Markdown is read inside our code elements too
 
 
 def canonical_blocks(tokens: Sequence[Token]) -> str:
@@ -54,7 +57,7 @@ def inline(tokens: Sequence[Token], *, narrow: bool = False) -> str:
     for token in tokens:
         kind = token.type
         if kind == "text":
-            parts.append(_text(token.content, dollars=several))
+            parts.append(_text(token.content, dollars=several, linked=bool(targets)))
         elif kind == "code_inline":
             parts.append(_code(token.content))
         elif kind == INLINE:
@@ -227,8 +230,14 @@ def _task(children: Sequence[Token]) -> tuple[str, Sequence[Token]]:
     return children[0].content[:4], [rest, *children[1:]]
 
 
-def _text(text: str, *, dollars: bool = False) -> str:
-    """Return text in which no sign is markup; ``dollars``: so many that a typesetter might pair them."""
+def _text(text: str, *, dollars: bool = False, linked: bool = False) -> str:
+    """Return text in which no sign is markup.
+
+    Args:
+        text: Visible text.
+        dollars: Whether so many are about that a typesetter might pair them.
+        linked: Whether this is the text of a link, which holds no other.
+    """
 
     def sign(found: re.Match[str]) -> str:
         char = found.group()
@@ -236,9 +245,16 @@ def _text(text: str, *, dollars: bool = False) -> str:
             return _ENTITIES[char]
         if char == "\\" or (char == "$" and dollars):
             return f"<span>&#{ord(char)};</span>"
-        return f"&#{ord(char)};" if char in "@$`|" else "\\" + char
+        return f"&#{ord(char)};" if char in "@$`|:." else "\\" + char
 
-    return _SIGNS.sub(sign, text)
+    parts, at = [], 0
+    for found in () if linked else _ADDRESS.finditer(text):
+        target = link(found.group())
+        if target is not None:
+            shown = _SIGNS.sub(sign, found.group()).replace("&#58;//", "://", 1)
+            parts += [_SIGNS.sub(sign, text[at : found.start()]), f"[{shown}]({_in_link(target)})"]
+            at = found.end()
+    return "".join([*parts, _SIGNS.sub(sign, text[at:])])
 
 
 def _at_line_start(text: str) -> str:
@@ -286,4 +302,4 @@ def _image(token: Token, *, dollars: bool) -> str:
     if picture(source):
         return f"![{re.sub(r'[^A-Za-z0-9 ]', ' ', shown)}]({source})"
     opening = "[" if link(source) else ""
-    return f"{opening}{_text(shown or 'picture', dollars=dollars)}{_target(source)}"
+    return f"{opening}{_text(shown or 'picture', dollars=dollars, linked=True)}{_target(source)}"

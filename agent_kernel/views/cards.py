@@ -127,6 +127,14 @@ def arguments_line(entry: ToolCallState, limit: int = LINE) -> str:
     return f"({one_line(', '.join(f'{named(name)}={_short_json(value, limit)}' for name, value in values.items()), limit)})"
 
 
+def calls_by_round(state: TurnState) -> dict[int, list[ToolCallState]]:
+    """Return the calls of each round that has any."""
+    grouped: dict[int, list[ToolCallState]] = {}
+    for entry in state.tool_calls:
+        grouped.setdefault(entry.round, []).append(entry)
+    return grouped
+
+
 def call_name(entry: ToolCallState) -> str:
     """Return a tool's name in which every character can be seen."""
     return named(entry.name[: MAX_NAME + 1])[: 2 * MAX_NAME] or "(no name)"
@@ -190,7 +198,7 @@ def _body(entry: ToolCallState) -> str:
 
 
 def _box(text: str, limit: int, where: str = "", style: str = "") -> str:
-    shown, left = clipped(visible(text), limit)
+    shown, left = clipped(text, limit)
     more = f"\n\u2026 {left:,} more characters{f' ({where})' if where else ''}" if left else ""
     return f'<pre style="{BOX}{style}">{escaped(shown)}{more}</pre>'
 

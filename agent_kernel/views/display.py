@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from agent_kernel.protocol.events import Event
 from agent_kernel.protocol.fold import ToolCallState, TurnState
-from agent_kernel.views.cards import FRAME, card, reasoning, status_line
+from agent_kernel.views.cards import FRAME, calls_by_round, card, reasoning, status_line
 from agent_kernel.views.ending import answer, ending_html, provenance, transcript, transcript_text
 from agent_kernel.views.growing import GrowingMarkdown
 from agent_kernel.views.literal import visible
@@ -140,15 +140,16 @@ class _LivePicture:
 
     def bundle(self, state: TurnState, now: float) -> Bundle:
         """Return the picture as it is now."""
-        rounds = "".join(self._round(state, number, now) for number in range(1, len(state.texts) + 1))
+        calls = calls_by_round(state)
+        rounds = "".join(self._round(state, number, calls.get(number, ()), now) for number in range(1, len(state.texts) + 1))
         text = state.answer
         plain = f"{transcript_text(state)}\n{visible(text[-PLAIN_TAIL:])}".strip()
         return {"text/html": f'<div style="{FRAME}">{status_line(state, now)}{rounds}{ending_html(state)}</div>', "text/plain": plain}
 
-    def _round(self, state: TurnState, number: int, now: float) -> str:
+    def _round(self, state: TurnState, number: int, calls: Sequence[ToolCallState], now: float) -> str:
         while len(self._prose) < number:
             self._prose.append(GrowingMarkdown())
-        cards = "".join(self._card(entry, now) for entry in state.tool_calls if entry.round == number)
+        cards = "".join(self._card(entry, now) for entry in calls)
         return self._reasoning(state, number) + self._prose[number - 1].render(state.round_text(number)) + cards
 
     def _card(self, entry: ToolCallState, now: float) -> str:

@@ -6,7 +6,7 @@ text reads well alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from agent_kernel.protocol.fold import ToolCallState, TurnState
@@ -17,6 +17,7 @@ from agent_kernel.views.cards import (
     arguments_line,
     aside,
     call_name,
+    calls_by_round,
     card,
     facts_of,
     first_line,
@@ -60,15 +61,19 @@ def provenance(state: TurnState, version: str) -> dict[str, Any]:
 def transcript_html(state: TurnState) -> str:
     """Return the transcript for a browser."""
     now = state.finished_at or 0.0
-    rounds = "".join(round_html(state, number, answer_html, now) for number in range(1, len(state.texts) + 1))
+    rounds = "".join(_rounds_html(state, now))
     return f'<div style="{FRAME}">{status_line(state, now)}{rounds}{ending_html(state)}</div>'
 
 
-def round_html(state: TurnState, number: int, prose: Callable[[str], str], now: float) -> str:
-    """Return one round: reasoning, text (not that of the answer), cards in call order."""
-    text = "" if number == answer_round(state) else state.round_text(number)
-    cards = "".join(card(entry, now) for entry in state.tool_calls if entry.round == number)
-    return reasoning("".join(state.reasonings[number - 1])) + (prose(text) if text.strip() else "") + cards
+def _rounds_html(state: TurnState, now: float) -> Iterator[str]:
+    """Yield each round: reasoning, text (not that of the answer), cards in call order."""
+    last, calls = answer_round(state), calls_by_round(state)
+    for number in range(1, len(state.texts) + 1):
+        yield reasoning("".join(state.reasonings[number - 1]))
+        text = "" if number == last else state.round_text(number)
+        if text.strip():
+            yield answer_html(text)
+        yield from (card(entry, now) for entry in calls.get(number, ()))
 
 
 def ending_html(state: TurnState) -> str:
@@ -89,12 +94,12 @@ def answer_round(state: TurnState) -> int | None:
 def transcript_text(state: TurnState) -> str:
     """Return the transcript as plain text: the tools one line each, the status, and how to go on."""
     lines = [f"agent: {DOT.join([status_word(state.status), *facts_of(state, state.finished_at or 0.0)])}"]
-    last = answer_round(state)
+    last, calls = answer_round(state), calls_by_round(state)
     for number in range(1, len(state.texts) + 1):
         text = state.round_text(number).strip()
         if text and number != last:
             lines += [f"  {line}" for line in visible(text).split("\n")]
-        lines += [f"  {call_text(entry)}" for entry in state.tool_calls if entry.round == number]
+        lines += [f"  {call_text(entry)}" for entry in calls.get(number, ())]
     if state.error:
         lines.append(f"  {visible(state.error)}")
     if state.status in PENDING:

@@ -505,3 +505,23 @@ def test_a_hundred_calls_stay_within_the_cap(run, make, gather):
     assert state["peak"] <= DEFAULT_MAX_PARALLEL_TOOLS
     assert len(finished(events)) == 100
     assert [type(event) for event in events].count(RoundFinished) == 2
+
+
+def test_a_long_error_of_an_async_tool_is_prepared_off_the_loop(run, make):
+    threads = []
+
+    class Long(Exception):
+        """An error whose text is made when it is asked for."""
+
+        def __str__(self):
+            threads.append(threading.current_thread())
+            return "x" * 100_000
+
+    async def fail() -> str:
+        """Fail at length."""
+        raise Long
+
+    state = run(make(ScriptedModel([calls("fail", {}), "done"]), tools=[fail]).run, "go")
+    assert state.tool_calls[0].status == "error"
+    assert threads
+    assert threading.main_thread() not in threads

@@ -1,4 +1,4 @@
-"""A real JupyterLab in a headless browser: one server and one page per run, notebooks opened in it by command.
+"""A real JupyterLab in a headless browser: one server per run, one page per module, notebooks opened in it by command.
 
 The page's requests are recorded, so that a test can tell whether anything asked another host for something.
 """
@@ -182,15 +182,16 @@ def server(tmp_path_factory):
     server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser_page():
+    """A page of a fresh browser; per module, since its driver keeps an event loop running that no other test could bear."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser.new_page(viewport={"width": 1100, "height": 1000})
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_lab(server, browser_page):
     return Lab(server, browser_page)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
+
+from agent_kernel.views.markdown import canonical
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 CORPUS = """
 import json
-corpus = json.load(open(%r))
+corpus = json.load(open(%r))["classes"]
 def expanded(member):
     return member if isinstance(member, str) else member["text"] * min(member["times"], 200) + member["then"]
 texts = [expanded(member) for each in corpus for member in each["members"]]
@@ -23,20 +26,41 @@ calls += [call(text[:200], f"n{i}", text) for i, text in enumerate(texts)]
 agent.session.model = ScriptedModel([[ReasoningDelta(text=answer), *paced, *calls], paced])
 """
 
-LOOK = """() => {
-    const area = document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook');
-    const outputs = [...area.querySelectorAll('.jp-OutputArea-output')];
+SEARCH = """(roots) => {
     const found = [];
-    for (const node of outputs.flatMap((output) => [...output.querySelectorAll('*')])) {
-        if (['SCRIPT', 'IFRAME', 'OBJECT', 'EMBED', 'STYLE', 'LINK', 'FORM', 'BUTTON', 'VIDEO', 'AUDIO'].includes(node.tagName)) found.push(node.tagName);
+    const banned = ['SCRIPT', 'IFRAME', 'OBJECT', 'EMBED', 'STYLE', 'LINK', 'FORM', 'BUTTON', 'VIDEO', 'AUDIO', 'SVG'];
+    for (const node of roots.flatMap((root) => [...root.querySelectorAll('*')])) {
+        if (banned.includes(node.tagName.toUpperCase())) found.push(node.tagName);
         if (node.tagName === 'IMG' && !node.src.startsWith('data:image/')) found.push(node.src);
         for (const attribute of node.attributes) {
             if (/^on/i.test(attribute.name) || /commandlinker/.test(attribute.name)) found.push(attribute.name);
             if (/href|src|action/.test(attribute.name) && !/^(https?:\\/\\/|mailto:|#|data:image\\/)/.test(attribute.value)) found.push(attribute.value);
         }
     }
-    return {found, pwned: window.pwned ?? null, outputs: outputs.length, dialogs: document.querySelectorAll('.jp-Dialog').length};
+    return found;
 }"""
+
+LOOK = f"""() => {{
+    const panel = document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook');
+    const outputs = [...panel.querySelectorAll('.jp-OutputArea-output')];
+    const found = ({SEARCH})(outputs);
+    return {{found, pwned: window.pwned ?? null, outputs: outputs.length, dialogs: document.querySelectorAll('.jp-Dialog').length}};
+}}"""
+
+RENDER = f"""async (texts) => {{
+    const search = {SEARCH}, bad = [];
+    for (const text of texts) {{
+        const model = window.notebook.content.rendermime.createModel({{trusted: true, data: {{'text/markdown': text}}}});
+        const renderer = window.notebook.content.rendermime.createRenderer('text/markdown', model);
+        document.body.appendChild(renderer.node);
+        await renderer.renderModel(model);
+        const found = search([renderer.node]);
+        if (found.length || window.pwned) bad.push([text, found, renderer.node.innerHTML]);
+        renderer.node.remove();
+        renderer.dispose();
+    }}
+    return bad;
+}}"""
 
 
 def harmless(lab):
@@ -88,3 +112,15 @@ def test_nothing_that_model_or_tools_write_runs(lab, load):
     assert not lab.page.evaluate("() => window.notebook.content.model.cells.get(1).trusted")
     lab.page.wait_for_selector(".jp-RenderedMarkdown mjx-container")
     assert harmless(lab) == 2
+
+
+def test_jupyterlabs_own_parser_sees_nothing_in_random_mixtures(lab):
+    fragments = json.loads((DATA / "attacks.json").read_text())["fragments"]
+    lengths = random.choices(range(2, 30), k=500)  # noqa: S311 - seeded by the test run, which prints it
+    texts = ["".join(random.choices(fragments, k=length)) for length in lengths]  # noqa: S311 - the same
+    lab.open(lab.write("mixtures.ipynb", ["1"]))
+    bad = lab.page.evaluate(RENDER, [canonical(text) for text in texts])
+    assert bad == []
+    assert lab.foreign() == []
+    raw = lab.page.evaluate(RENDER, ["<img src=x onerror=a>"])
+    assert raw != []  # the reader does notice

@@ -194,7 +194,7 @@ def expanded(member):
 def corpus():
     return [
         (each["name"], place, expanded(member))
-        for each in json.loads((DATA / "attacks.json").read_text())
+        for each in json.loads((DATA / "attacks.json").read_text())["classes"]
         for place, member in enumerate(each["members"])
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 import mistune
 from hypothesis import HealthCheck, given, settings
@@ -94,7 +95,7 @@ def test_a_typesetter_finds_no_formula_in_html(folded):
     assert "\\" not in markdown
 
 
-FRAGMENTS = ["<img src=x onerror=a>", "`", "``", "```", "\n", "\n\n", "    ", "> ", "- ", "1. ", "| a | b |\n|---|---|\n| ", " | ", "$", "$$", "\\(", "\\)", "\\", "[x](", "javascript:a", ")", "[", "]", "![", "<!--", "-->", "&lt;", "@@0@@", "*", "**", "_", "~~~", "# ", "\\begin{a}", "\\end{a}", "{", "}", "word", "<a:b>", "\t", "<code>", "</code>", "=", "---", "\x1b[1m", "\r"]  # fmt: skip
+FRAGMENTS = json.loads((Path(__file__).resolve().parents[1] / "data" / "attacks.json").read_text())["fragments"]
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -88,7 +88,11 @@ def test_html_has_the_same_structure(judged):
         ("![plot](https://example.org/p.png)", "[plot](https://example.org/p.png)\n"),
         ("![plot](data:image/png;base64,AAAA)", "![plot](data:image/png;base64,AAAA)\n"),
         ("[x](javascript:y)", "x (<code>javascript:y</code>)\n"),
-        ("<mailto:a@example.org>", "[mailto:a@example.org](mailto:a@example.org)\n"),
+        ("<mailto:a@example.org>", "[mailto:a&#64;example.org](mailto:a@example.org)\n"),
+        ("see https://example.org/a_b?c=1&d=2.", "see [https://example.org/a_b?c=1&amp;d=2](https://example.org/a_b?c=1&amp;d=2).\n"),
+        ("www.example.org a@example.org ftp://x", "www&#46;example.org a&#64;example.org ftp&#58;//x\n"),
+        ("https://example.org@evil.test/", "https&#58;//example.org&#64;evil.test/\n"),
+        ("[http://a.b](http://c.d)", "[http&#58;//a.b](http://c.d)\n"),
     ],
 )
 def test_canonical_forms(text, expected):
