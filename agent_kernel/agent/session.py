@@ -26,7 +26,7 @@ from agent_kernel.agent.limits import DEFAULT_MAX_PARALLEL_TOOLS, DEFAULT_MAX_RE
 from agent_kernel.agent.redact import Redactor, secret_values
 from agent_kernel.agent.retrying import Clock, SystemClock
 from agent_kernel.agent.turn import OnLimit, Setup, check_options, run_turn
-from agent_kernel.errors import NothingToRetry, SessionBusy
+from agent_kernel.errors import NothingToRetry, SessionBusy, StoreError
 from agent_kernel.model.base import Model
 from agent_kernel.protocol.events import Event, RoundFinished, TurnFinished
 from agent_kernel.protocol.fold import TurnState
@@ -330,9 +330,14 @@ class Session:
         return bool(gone)
 
     async def _ensure_created(self) -> None:
-        if not self._created:
+        if self._created:
+            return
+        self._created = True  # before the write, which is done to its end even if who awaits it is cancelled
+        try:
             await self.history.create(session_id=self.id, name=self.name)
-            self._created = True
+        except StoreError:
+            self._created = False
+            raise
 
     async def _catch_up(self) -> None:
         """Make this session ours to ask in; what another kernel has added since it was loaded is loaded now."""

@@ -65,8 +65,8 @@ class History:
             raise StoreError(f"There is a session {session_id} already.")
         made = session_id or str(uuid.uuid4())
         born = SessionCreated(session_id=made, at=time.time(), name=_label(name) if name else None, notebook=notebook)
+        self._positions[made] = 0  # before the write, which is done to its end even if who awaits it is cancelled
         await self._write([born])
-        self._positions[made] = 0
         return assemble(made, [born]).record
 
     async def list(self) -> list[SessionSummary]:

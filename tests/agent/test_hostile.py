@@ -25,6 +25,7 @@ from agent_kernel.protocol.events import (
     UsageDelta,
 )
 from agent_kernel.protocol.messages import ToolCall, Usage
+from agent_kernel.store.kept import Memory
 
 SECRET = "hunter2-" * 3
 
@@ -366,7 +367,7 @@ def test_a_history_that_cannot_be_written_ends_the_stream_in_good_order(run, mak
         """Return."""
         return "x"
 
-    history = Full()
+    history = Full(Memory())
     model = ScriptedModel([[call("a", "f")], "end", "next"])
     session = make(model, tools=[f], history=history)
     history.full = full
@@ -399,6 +400,7 @@ def test_a_model_s_own_key_is_masked(run, make, gather):
 def test_a_session_that_nobody_closes_leaves_no_folder_and_no_warning(tmp_path):
     script = """
 from agent_kernel import ScriptedModel, Session, run_sync
+from agent_kernel.store.kept import Memory
 from agent_kernel.protocol.messages import ToolCall
 def big() -> str:
     "Return much."
