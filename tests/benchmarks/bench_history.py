@@ -231,12 +231,9 @@ def reads(figures: Figures, folder: Path, messages: int, repeats: int) -> None:
         figures.show(f"{name}, {messages:,} messages, over 1.5 x plain + 20 ms", took / allowed, 1.0, detail)
     worst = max(gap for _, gap in found.values())
     figures.show(f"event-loop lag during reads, {messages:,} messages, over a busy thread", worst / idle, 2.0, f"{worst * 1e3:.1f} ms")
-    figures.show(
-        f"event-loop lag while the index is made again, {messages:,} messages, over a busy thread",
-        rebuilding / idle,
-        2.0,
-        f"{rebuilding * 1e3:.1f} ms",
-    )
+    as_long = busy(min(first, 10.0))  # the longest gap of some seconds beside the longest gap of as many
+    detail = f"{rebuilding * 1e3:.1f} ms, busy thread {as_long * 1e3:.1f}"
+    figures.show(f"event-loop lag while the index is made again, {messages:,} messages, over a busy thread", rebuilding / as_long, 2.0, detail)
 
 
 def main() -> int:
