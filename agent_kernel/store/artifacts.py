@@ -7,7 +7,6 @@ above: a handle belongs to a session.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import re
@@ -15,15 +14,14 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from agent_kernel.errors import ArtifactNotFound, StoreError
 from agent_kernel.protocol.messages import Artifact
+from agent_kernel.store.worker import Worker
 
-T = TypeVar("T")
 CHUNK = 1 << 20  # bytes or characters handled in one go: about 3 ms of the GIL
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -42,8 +40,7 @@ class Artifacts:
         self._leaving: weakref.finalize[..., Artifacts] | None = None  # removes the temporary folder, at the latest when Python ends
         self._sizes: dict[str, int] | None = None  # digest -> bytes, oldest first; read from the disk once
         self._total = 0
-        self._worker: ThreadPoolExecutor | None = None
-        self._finalizer: weakref.finalize[..., Artifacts] | None = None
+        self._worker = Worker("agent-kernel-artifacts")
 
     @classmethod
     def open(
@@ -65,7 +62,7 @@ class Artifacts:
         Raises:
             StoreError: The output is over the limit, or cannot be written.
         """
-        return await self._run(lambda: self._put(data, media_type, handle))
+        return await self._worker.finish(lambda: self._put(data, media_type, handle))
 
     async def read(self, artifact: Artifact) -> str | bytes:
         """Return the whole output: text for text and JSON, else bytes.
@@ -73,7 +70,7 @@ class Artifacts:
         Raises:
             ArtifactNotFound: Its bytes are not there (any more).
         """
-        return await self._run(lambda: self._read(artifact))
+        return await self._worker.run(lambda: self._read(artifact))
 
     async def slice(self, artifact: Artifact, start: int = 0, stop: int | None = None) -> str | bytes:
         """Return characters (of text) or bytes ``start`` to ``stop``, without the rest in memory.
@@ -84,17 +81,15 @@ class Artifacts:
         """
         if start < 0 or (stop is not None and stop < 0):
             raise ValueError("start and stop count from the beginning; neither may be negative")
-        return await self._run(lambda: self._slice(artifact, start, stop))
+        return await self._worker.run(lambda: self._slice(artifact, start, stop))
 
     async def delete(self, artifact: Artifact) -> None:
         """Remove the output's file; no error if it is gone already."""
-        await self._run(lambda: self._remove(_digest(artifact)))
+        await self._worker.run(lambda: self._remove(_digest(artifact)))
 
     async def close(self) -> None:
         """End the worker and remove a temporary folder."""
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            await asyncio.to_thread(worker.shutdown)
+        await self._worker.close(lambda: None)
         if self._leaving is not None:
             self._leaving()
             self._temporary = self._leaving = self._sizes = None
@@ -104,12 +99,6 @@ class Artifacts:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agent-kernel-artifacts")
-            self._finalizer = weakref.finalize(self, self._worker.shutdown, wait=False)
-        return await asyncio.wrap_future(self._worker.submit(work))
 
     def _root(self) -> Path:
         if self.folder is None:
