@@ -172,6 +172,7 @@ class App:
             kept = await self.cells.replace(rerun, session)
             if kept is not None:
                 say(kept)
+            self.use(session)
             before = session.model
             session.tools, session.model, session.limits = tools, model, _limits(values)
             turn.attach(session)
@@ -188,12 +189,10 @@ class App:
         return Work(run(), turn.cancel)
 
     async def _wanted(self, options: Options) -> Session:
-        """Return the session that the options ask for, and make it the current one."""
+        """Return the session that the options ask for; it becomes the current one when its turn is sure to begin."""
         if options.new:
-            self._session = await self.open_session(options.name)
-        elif options.name is not None:
-            self._session = await self._named(options.name)
-        return await self.current()
+            return await self.open_session(options.name)
+        return await self.current() if options.name is None else await self._named(options.name)
 
     async def _named(self, name: str) -> Session:
         """Return the newest session of a name, or a new one."""

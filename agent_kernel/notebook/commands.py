@@ -34,15 +34,19 @@ class Command(Struct, frozen=True):
     run: Run | None
 
 
-def match(text: str) -> tuple[Command, tuple[str, ...]] | None:
+def match(text: str, *, with_options: bool = False) -> tuple[Command, tuple[str, ...]] | None:
     """Return the command that a line begins with and its arguments, or None for a prompt.
+
+    Args:
+        text: The line behind its options.
+        with_options: Whether there were any: then only a lone command that runs a turn (``retry``) is one, for it alone can heed them.
 
     Raises:
         SettingsError: The arguments do not fit.
     """
     words = text.split()
     command = _BY_NAME.get(words[0]) if words else None
-    if command is None:
+    if command is None or (with_options and (command.run is not None or len(words) > 1)):
         return None
     arguments = tuple(text.split(None, 2)[1:]) if command.name == "set" else tuple(words[1:])
     if not command.fits(arguments):
@@ -125,11 +129,11 @@ async def _use(app: App, arguments: Sequence[str]) -> str:
     records = await app.history.list()
     found = [record for record in records if record.name == wanted] or [record for record in records if record.id.startswith(wanted)]
     if not found:
-        names = {record.name or record.id for record in records}
+        names = {record.name or record.id[:8] for record in records}
         raise SettingsError(f"There is no session {wanted!r}.{close(wanted, names)} %agent sessions lists them.")
     session = await app.resumed(found[0].id)
     app.use(session)
-    return f"The current session is {session.name or session.id}."
+    return f"The current session is {session.name or session.id[:8]}."
 
 
 async def _show(app: App, arguments: Sequence[str]) -> str:
@@ -158,7 +162,7 @@ def _said(message: Any) -> str:
 
 async def _set(app: App, arguments: Sequence[str]) -> str:
     if not arguments:
-        return repr(app.settings)
+        return f"{app.settings!r}\n\nThe settings file is {app.settings.path}"
     if len(arguments) == 1:
         return next(f"{name} is {value!r} ({source})." for name, value, source in app.settings.rows() if name == arguments[0])
     name, value = arguments
@@ -204,7 +208,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("sessions", "sessions", "all sessions, the newest first", _nothing, _sessions),
     Command("use", "use SESSION", "go on with a session, by name or id", lambda arguments: len(arguments) == 1, _use),
     Command("show", "show [HANDLE]", "the conversation, or the whole of a large result", _handle, _show),
-    Command("retry", "retry", "go on with a turn that failed or was stopped", _nothing, None),
+    Command("retry", "retry", "go on with a turn that failed or was stopped; may follow options", _nothing, None),
     Command("set", "set [NAME [VALUE]]", "show or change settings; VALUE default undoes it", _known_setting, _set),
     Command("help", "help [COMMAND]", "this text", lambda arguments: not arguments or (len(arguments) == 1 and arguments[0] in _BY_NAME), _help),
 )
