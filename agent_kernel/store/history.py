@@ -30,6 +30,9 @@ class History:
         """Start empty."""
         self._sessions: dict[str, SessionRecord] = {}
 
+    def __repr__(self) -> str:
+        return f"<History in memory: {len(self._sessions)} sessions>"
+
     @classmethod
     def open(cls, folder: str | Path | None = None) -> History:
         """Return a history; None keeps it in memory. Does no I/O.
