@@ -186,7 +186,7 @@ def _body(entry: ToolCallState) -> str:
     pretty = _pretty(entry)
     if len(pretty) > LINE:
         parts.append(_box(pretty, MAX_ARGUMENTS))
-    if entry.comment:
+    if entry.comment and entry.status != "denied":  # a denied call's result quotes it
         parts.append(f'<div style="{QUIET}">{_code(visible(entry.comment))}</div>')
     text = entry.result.text or entry.result.error or ""
     if text.strip():

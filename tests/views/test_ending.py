@@ -51,6 +51,13 @@ def test_failures_are_opened_and_successes_folded(folded):
     assert "<details open" not in thought
 
 
+def test_a_denial_says_its_reason_once(folded, judged):
+    state = folded("a", call=("look", "{}"), result="[denied] The call was not run: not today", error="[denied] The call was not run: not today")
+    [entry] = state.tool_calls
+    entry.status, entry.comment = "denied", "not today"
+    assert judged(transcript(state)["text/html"]).count("not today") == 1
+
+
 def test_a_short_result_stands_in_the_first_line_and_a_long_one_is_clipped(folded, judged):
     short = transcript(folded("a", call=("add", '{"a": 1, "b": [2, 3]}'), result="5"))
     assert "add(a=1, b=[2, 3])" in judged(short["text/html"])
