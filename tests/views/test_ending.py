@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import msgspec
 
@@ -49,6 +50,12 @@ def test_failures_are_opened_and_successes_folded(folded):
     thought = transcript(folded("a", call=("look", "{}"), reasoning="I should look."))["text/html"]
     assert "I should look." in thought
     assert "<details open" not in thought
+
+
+def test_text_grows_with_the_readers_font(folded):
+    html = transcript(folded("a", call=("look", "{}"), result="KeyError: 'x'", error="KeyError: 'x'"))["text/html"]
+    assert re.findall(r"font-size:([^;\"]+)", html)
+    assert not re.findall(r"(?:font-size|max-height):\d+px", html)
 
 
 def test_a_denial_says_its_reason_once(folded, judged):
