@@ -32,7 +32,7 @@ from agent_kernel.views.display import AnswerDisplay, DisplayView
 from agent_kernel.views.plain import AnswerView, PlainView
 from agent_kernel.views.view import View
 
-WARM = ("openai", "anywidget", "duckdb")  # what a first turn would wait for, up to 0.6 s together
+WARM = ("openai", "anywidget", "duckdb")  # slow to import, up to 0.6 s together; a first turn waits for openai, the others are for what comes
 
 SYSTEM_PROMPT = (
     "You work in a Jupyter notebook. Use the tools on offer where they help, several at once where they do not depend on each other. "
@@ -172,10 +172,10 @@ class App:
             kept = await self.cells.replace(rerun, session)
             if kept is not None:
                 say(kept)
-            self.use(session)
             before = session.model
             session.tools, session.model, session.limits = tools, model, _limits(values)
             turn.attach(session)
+            self.use(session)
             state = session.state
             try:
                 return await follow(begin(session, values.approve), lambda: session.state, view)
