@@ -150,18 +150,14 @@ class Execution:
         if place is not None:
             current = contextvars.copy_context()
             return await place(lambda: current.run(self._call, bound, context))
-        if tool.is_async:
+        if tool.is_async or self._executor is None:
             return await self._body(bound, context)
-        return await self._in_executor(bound, context)
+        return await self._in_executor(self._executor, bound, context)
 
-    async def _in_executor(self, bound: BoundCall, context: ToolContext) -> Any:
+    async def _in_executor(self, executor: Executor, bound: BoundCall, context: ToolContext) -> Any:
         """Run a sync tool in the user's executor; one that is no thread pool gets a call that can be pickled, without context."""
-        executor = self._executor
         if isinstance(executor, ThreadPoolExecutor):
             return await asyncio.wrap_future(executor.submit(contextvars.copy_context().run, self._call, bound, context))
-        if executor is None:
-            future, _ = in_thread(lambda: self._call(bound, context))
-            return await future
         return await asyncio.wrap_future(executor.submit(call_portable, *portable(bound)))
 
     @staticmethod

@@ -212,7 +212,7 @@ class Session:
     async def _turn(
         self, prompt: str, tool_choice: str, approve: Approve | None, policy: Policy | None, *, retries: str | None
     ) -> AsyncGenerator[Event, None]:
-        check_options(self.tools, prompt, tool_choice, policy)
+        check_options(self.model, self.tools, prompt, tool_choice, policy)
         cancellation = self._claim()
         keeper = Keeper(self.id, self._said, self.history, retries=retries)
         try:

@@ -79,12 +79,14 @@ class Setup(Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
-def check_options(toolbox: Toolbox, prompt: object, tool_choice: str, policy: str | None) -> None:
+def check_options(model: object, toolbox: Toolbox, prompt: object, tool_choice: str, policy: str | None) -> None:
     """Check what one turn is asked with.
 
     Raises:
-        ValueError: The prompt is empty or no text, or there is no such choice or policy.
+        ValueError: The model is none, the prompt is empty or no text, or there is no such choice or policy.
     """
+    if isinstance(model, type) or not hasattr(model, "stream"):
+        raise ValueError(f"The session's model is an object with stream(request), such as OpenAIModel('gpt-5-mini'), not {model!r}.")
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError("The prompt is empty: say what you want to ask, as a text.")
     if tool_choice not in ("auto", "none", "required") and tool_choice not in toolbox:
@@ -280,7 +282,10 @@ class _Turn:
 
     def _result(self, call: ToolCall, status: ResultStatus, text: str) -> Event:
         shown = Excerpt(text=text, shown=len(text), total=len(text))
-        return self.make(ToolCallFinished, result=ToolResult(call_id=call.id, name=call.name, status=status, excerpt=shown, error=text))
+        started = self._state.call(call.id).started_at
+        elapsed = max(0.0, time.time() - started) if started is not None else 0.0
+        result = ToolResult(call_id=call.id, name=call.name, status=status, excerpt=shown, elapsed=elapsed, error=text)
+        return self.make(ToolCallFinished, result=result)
 
     def settled(self) -> list[Event]:
         """Close a turn that was broken off: partial text, one result per call, the end. Does nothing for a turn that has ended."""

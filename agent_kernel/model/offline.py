@@ -21,8 +21,8 @@ INTRODUCTION = (
     "I am the offline model: no language model answers here, and nothing leaves this machine. "
     "For a real one set `OPENAI_API_KEY` (OpenAI) or `OPENAI_BASE_URL` (any compatible server), then choose it with `%agent model NAME`."
 )
-SHOWN_LINES = 6
-SHOWN_CHARS = 400
+SHOWN_LINES = 12
+SHOWN_CHARS = 600
 
 
 class OfflineModel:
@@ -124,7 +124,7 @@ def _arguments(text: str) -> dict[str, object]:
 def _head(text: str) -> str:
     lines = text[: SHOWN_CHARS * 4].splitlines()
     head = "\n".join(lines[:SHOWN_LINES])[:SHOWN_CHARS]
-    return head if len(head) >= len(text.rstrip("\n")) else f"{head}\n... ({len(text):,} characters)"
+    return head if len(head) >= len(text.rstrip("\n")) else f"{head}\n... (the model got {len(text):,} characters)"
 
 
 def _fenced(text: str) -> str:

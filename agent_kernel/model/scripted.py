@@ -31,6 +31,8 @@ class ScriptedModel:
     """
 
     def __init__(self, replies: Iterable[Any], *, name: str = "scripted") -> None:
+        if isinstance(replies, str):
+            raise TypeError(f"replies is a list with one entry per request, not the text {replies!r}.")
         self.name = name
         self.requests: list[ModelRequest] = []
         self._replies = [_steps(number, reply) for number, reply in enumerate(replies, 1)]

@@ -32,7 +32,7 @@ from agent_kernel.views.display import AnswerDisplay, DisplayView
 from agent_kernel.views.plain import AnswerView, PlainView
 from agent_kernel.views.view import View
 
-WARM = ("openai", "anywidget", "duckdb")  # what a first turn would wait for, up to 0.6 s together
+WARM = ("openai", "anywidget", "duckdb")  # slow to import, up to 0.6 s together; a first turn waits for openai, the others are for what comes
 
 SYSTEM_PROMPT = (
     "You work in a Jupyter notebook. Use the tools on offer where they help, several at once where they do not depend on each other. "
@@ -195,6 +195,7 @@ class App:
             before = session.model
             session.tools, session.model, session.limits = tools, model, _limits(values)
             turn.attach(session)
+            await self.use(session)
             state = session.state
             try:
                 ended = await follow(begin(session, values.approve), lambda: session.state, view)
@@ -215,12 +216,10 @@ class App:
         return Work(run(), turn.cancel)
 
     async def _wanted(self, options: Options) -> Session:
-        """Return the session that the options ask for, and make it the current one."""
+        """Return the session that the options ask for; it becomes the current one when its turn is sure to begin."""
         if options.new:
-            await self.use(await self.open_session(options.name))
-        elif options.name is not None:
-            await self.use(await self._named(options.name))
-        return await self.current()
+            return await self.open_session(options.name)
+        return await self.current() if options.name is None else await self._named(options.name)
 
     async def _named(self, name: str) -> Session:
         """Return the newest session of a name, or a new one."""

@@ -32,7 +32,7 @@ class Asker:
         if not self._takes_input():
             return NOBODY
         arguments = call.arguments if len(call.arguments) <= SHOWN else call.arguments[:SHOWN] + "..."
-        question = f"Run {call.name}({arguments})? {reason} [y/n, always in this session, or say why not] "
+        question = f"Run {call.name}({arguments})? {reason} [y, n, a = always in this session, or say why not] "
         answer: str | None = await self._places.run_main(lambda: self._read(question))
         if answer is None:
             return NOBODY

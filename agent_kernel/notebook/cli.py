@@ -35,7 +35,10 @@ def forecast(region: str, years: int = 1) -> str:
 
 TURN = """\
 %%agent -m offline
-Compare the regions: forecast(region="north", years=3) revenue(region="north") revenue(region="south")
+Compare the regions:
+forecast(region="north", years=3)
+revenue(region="north")
+revenue(region="south")
 """
 
 
@@ -95,8 +98,8 @@ def doctor(home: Path | None, *, fix: bool) -> int:
 @contextmanager
 def _kernel() -> Iterator[Any]:
     """Start a kernel of this very environment and give its client."""
-    from jupyter_client.kernelspec import KernelSpec  # noqa: PLC0415  # as above
-    from jupyter_client.manager import KernelManager  # noqa: PLC0415  # --version and --help need no kernel
+    from jupyter_client.kernelspec import KernelSpec  # noqa: PLC0415  # --version and --help need no kernel
+    from jupyter_client.manager import KernelManager  # noqa: PLC0415  # as above
 
     manager = KernelManager()
     manager._kernel_spec = KernelSpec(  # noqa: SLF001  # a spec need not be installed to be run
@@ -157,7 +160,8 @@ def _open_command() -> str:
     """Return the shell command that opens the quickstart, or JupyterLab alone where the notebook is not on this machine."""
     notebook = Path(__file__).resolve().parents[2] / "notebooks" / QUICKSTART
     lab = Path(sys.executable).with_name("jupyter-lab")
-    return shlex.join([str(lab) if lab.exists() else "jupyter-lab", *([str(notebook)] if notebook.exists() else [])])
+    as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # without it the server refuses to start
+    return shlex.join([str(lab) if lab.exists() else "jupyter-lab", *as_root, *([str(notebook)] if notebook.exists() else [])])
 
 
 if __name__ == "__main__":

@@ -34,15 +34,19 @@ class Command(Struct, frozen=True):
     split: fit.Split = fit.words
 
 
-def match(text: str) -> tuple[Command, tuple[str, ...]] | None:
+def match(text: str, *, with_options: bool = False) -> tuple[Command, tuple[str, ...]] | None:
     """Return the command that a line begins with and its arguments, or None for a prompt.
+
+    Args:
+        text: The line behind its options.
+        with_options: Whether there were any: then only a lone command that runs a turn (``retry``) is one, for it alone can heed them.
 
     Raises:
         SettingsError: The arguments do not fit.
     """
     first, _, rest = text.strip().partition(" ")
     command = _BY_NAME.get(first)
-    if command is None:
+    if command is None or (with_options and (command.run is not None or rest)):
         return None
     arguments = command.split(rest)
     if not command.fits(arguments):
@@ -100,7 +104,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("status", "status", "what the current session is and has", fit.nothing, look.status),
     Command("model", "model [NAME]", "show or change the model", fit.at_most_one, look.model),
     Command("tools", "tools", "the tools on offer", fit.nothing, look.tools),
-    Command("retry", "retry", "go on with a turn that failed or was stopped", fit.nothing, None),
+    Command("retry", "retry", "go on with a turn that failed or was stopped; may follow options", fit.nothing, None),
     Command(
         "sessions", "sessions [TEXT]", "sessions, the newest first; TEXT in name, prompt, notebook or date", fit.anything, kept.sessions, fit.whole
     ),

@@ -99,7 +99,7 @@ def _said(message: Any) -> str:
 async def set_(app: App, arguments: Sequence[str]) -> str:
     """Show or change settings."""
     if not arguments:
-        return repr(app.settings)
+        return f"{app.settings!r}\n\nThe settings file is {app.settings.path}"
     if len(arguments) == 1:
         return next(f"{name} is {value!r} ({source})." for name, value, source in app.settings.rows() if name == arguments[0])
     name, value = arguments

@@ -60,12 +60,12 @@ class AgentMagics:
         if parsed.options.help or not prompt.strip():
             print(help_text())  # noqa: T201  # the cell's own output
             return None
-        command = match(prompt) if cell is None and parsed.bare else None
+        command = None if cell is not None or parsed.ended else match(prompt, with_options=parsed.options != Options())
         if command is None:
             return self.app.ask(prompt, parsed.options)
         found, arguments = command
         if found.run is None:
-            return self.app.retry(Options())
+            return self.app.retry(parsed.options)
         return Work(found.run(self.app, arguments))
 
     def _ended(self, result: TurnState | Shown | str) -> Any:

@@ -111,4 +111,4 @@ class Agent:
 
     def __repr__(self) -> str:
         session, tools = self.session, [tool.name for tool in self.tools]
-        return f"<agent: session {session.name or session.id}, model {session.model.name}, tools: {', '.join(tools) or 'none'}>"
+        return f"<agent: session {session.name or session.id[:8]}, model {session.model.name}, tools: {', '.join(tools) or 'none'}>"

@@ -51,11 +51,11 @@ OPTIONS: tuple[_Option, ...] = (
 
 
 class Parsed(Struct, frozen=True, kw_only=True):
-    """A first line taken apart; ``bare`` tells that neither an option nor ``--`` came before the rest."""
+    """A first line taken apart; ``ended`` tells that ``--`` came before the rest, which makes it a prompt whatever it says."""
 
     options: Options
     rest: str
-    bare: bool
+    ended: bool
 
 
 def parse(line: str) -> Parsed:
@@ -79,7 +79,7 @@ def parse(line: str) -> Parsed:
             raise SettingsError(f"{word[1]} needs a value: {word[1]} {option.value}.")
         at = value.end()
         given[option.field] = _value(option, next(group for group in value.groups() if group is not None))
-    return Parsed(options=Options(**given), rest=line[end.end() :] if end else line[at:], bare=end is None and not given)
+    return Parsed(options=Options(**given), rest=line[end.end() :] if end else line[at:], ended=end is not None)
 
 
 def _named(word: str) -> _Option:

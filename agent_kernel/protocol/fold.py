@@ -1,6 +1,6 @@
 """TurnState, the fold of a turn's events: all that a view, a session or a person needs to know of a turn.
 
-The one mutable value of the house. The same fold exists in JavaScript and both are held to the golden files in tests/data.
+The one mutable value of the house, held to the golden files in tests/data.
 Law: fold(prefix), then fold(rest), equals fold(all); a snapshot plus the rest gives the same. Linear in the text: growing text is
 kept as parts and joined when read.
 """
@@ -52,6 +52,11 @@ class ToolCallState(Struct, kw_only=True):
     started_at: float | None = None
     finished_at: float | None = None
     result: ToolResult | None = None
+
+    def __repr__(self) -> str:
+        """Return a line for a person; the fields hold the rest."""
+        result = "" if self.result is None else f", {self.result.elapsed:.1f} s: {_clipped(self.result.text)!r}"
+        return f"<ToolCallState {self.name}({_clipped(self.arguments)}) {self.status}{result}>"
 
     @property
     def arguments(self) -> str:
@@ -116,9 +121,7 @@ class TurnState(Struct, kw_only=True):
 
     def __repr__(self) -> str:
         """Return a status line; the fields hold the rest."""
-        text = " ".join(self.text[:240].split())
-        shown = text if len(text) <= 60 else text[:59] + "…"
-        return f"<TurnState {self.status}: {self.rounds} rounds, {len(self.tool_calls)} calls, {shown!r}>"
+        return f"<TurnState {self.status}: {self.rounds} rounds, {len(self.tool_calls)} calls, {_clipped(self.text)!r}>"
 
     def round_text(self, number: int) -> str:
         """Return the visible text of one round (from 1)."""
@@ -168,6 +171,11 @@ def fold(events: list[Event], state: TurnState | None = None) -> TurnState:
     for event in events:
         state.apply(event)
     return state
+
+
+def _clipped(text: str) -> str:
+    line = " ".join(text[:240].split())
+    return line if len(line) <= 60 else line[:59] + "…"
 
 
 def _joined(parts: list[str]) -> str:

@@ -50,6 +50,10 @@ class History:
         self._seen: dict[str, int] = {}  # the same of sessions that were loaded, for the case that they cannot be read any more
         self._pid = os.getpid()
 
+    def __repr__(self) -> str:
+        waiting = f", {len(self._waiting)} lines wait to be written" if self._waiting else ""
+        return f"<History in {getattr(self.kept, 'folder', 'memory')}{waiting}>"
+
     @classmethod
     def open(cls, folder: str | Path | None = None) -> History:
         """Return the history of a folder, shared with every kernel that opens it; None keeps it in memory. Does no I/O."""

@@ -21,6 +21,8 @@ class Toolbox:
             ToolError: An item is no tool, cannot be described, or shares its name with another.
         """
         self._tools: dict[str, Tool] = {}
+        if not isinstance(items, Iterable):
+            raise ToolError(f"tools= takes a list: [{getattr(items, '__name__', items)}], not the tool alone.")
         for item in items:
             self.add(item)
 

@@ -42,8 +42,8 @@ FRAME = "margin:2px 0 6px;padding:1px 0 1px 12px;border-left:3px solid rgba(128,
 QUIET = "opacity:0.7"
 CARD = "margin:4px 0;padding:3px 10px;border:1px solid rgba(128,128,128,0.3);border-radius:6px"
 BOX = (
-    "margin:6px 0 4px;padding:6px 8px;max-height:260px;overflow:auto;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;"
-    "background:rgba(128,128,128,0.1);border-radius:4px;font-size:12px"
+    "margin:6px 0 4px;padding:6px 8px;max-height:20em;overflow:auto;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;"
+    "background:rgba(128,128,128,0.1);border-radius:4px;font-size:0.9em"
 )
 CODE = "background:none;padding:0;white-space:pre-wrap;overflow-wrap:anywhere"
 
@@ -186,7 +186,7 @@ def _body(entry: ToolCallState) -> str:
     pretty = _pretty(entry)
     if len(pretty) > LINE:
         parts.append(_box(pretty, MAX_ARGUMENTS))
-    if entry.comment:
+    if entry.comment and entry.status != "denied":  # a denied call's result quotes it
         parts.append(f'<div style="{QUIET}">{_code(visible(entry.comment))}</div>')
     text = entry.result.text or entry.result.error or ""
     if text.strip():

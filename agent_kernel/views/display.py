@@ -16,7 +16,7 @@ from uuid import uuid4
 from agent_kernel.protocol.events import Event
 from agent_kernel.protocol.fold import ToolCallState, TurnState
 from agent_kernel.views.cards import FRAME, calls_by_round, card, reasoning, status_line
-from agent_kernel.views.ending import answer, ending_html, provenance, transcript, transcript_text
+from agent_kernel.views.ending import answer, ending_html, markdown_of, provenance, transcript, transcript_text
 from agent_kernel.views.growing import GrowingMarkdown
 from agent_kernel.views.literal import visible
 
@@ -124,10 +124,9 @@ class AnswerDisplay:
         """Show nothing."""
 
     def finish(self, state: TurnState) -> None:
-        """Show the answer, if there is one."""
-        data = answer(state)
-        if data is not None:
-            self._publish(data, metadata=provenance(state, self._version), display_id=None, update=False)
+        """Show the answer; of a turn that has none, the last text."""
+        if state.answer:
+            self._publish(markdown_of(state.answer), metadata=provenance(state, self._version), display_id=None, update=False)
 
 
 class _LivePicture:

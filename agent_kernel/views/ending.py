@@ -41,8 +41,13 @@ def transcript(state: TurnState) -> dict[str, str]:
 
 def answer(state: TurnState) -> dict[str, str] | None:
     """Return the turn's answer, or None if it has none."""
-    text = state.answer
-    return {"text/markdown": canonical(text), "text/plain": visible(text)} if text.strip() else None
+    number = answer_round(state)
+    return None if number is None else markdown_of(state.round_text(number))
+
+
+def markdown_of(text: str) -> dict[str, str]:
+    """Return text of a model as an output that front ends render."""
+    return {"text/markdown": canonical(text), "text/plain": visible(text)}
 
 
 def provenance(state: TurnState, version: str) -> dict[str, Any]:
@@ -85,10 +90,11 @@ def ending_html(state: TurnState) -> str:
 
 
 def answer_round(state: TurnState) -> int | None:
-    """Return the round whose text is the answer, once the turn has ended."""
-    if state.status == "running":
+    """Return the round whose text is the answer, once the turn has ended: the last one, unless its text only announces calls."""
+    last = len(state.texts)
+    if state.status == "running" or not last or not state.round_text(last).strip():
         return None
-    return next((number for number in range(len(state.texts), 0, -1) if state.round_text(number).strip()), None)
+    return None if any(entry.round == last for entry in state.tool_calls) else last
 
 
 def transcript_text(state: TurnState) -> str:

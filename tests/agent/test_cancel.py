@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agent_kernel.model.scripted import ScriptedModel
-from agent_kernel.protocol.events import TextAppended, ToolCallFinished, TurnFinished
+from agent_kernel.protocol.events import TextAppended, ToolCallFinished, ToolCallStarted, TurnFinished
 from agent_kernel.protocol.messages import ToolCall
 
 
@@ -124,6 +124,24 @@ def test_a_thread_that_ignores_cancellation_is_abandoned(run, make):
         thread.join(5)
     assert len(session.abandoned) == 0
     assert session.messages[3].status == "cancelled"
+
+
+def test_a_cancelled_call_says_how_long_it_ran(run, make):
+    async def slow() -> None:
+        """Wait."""
+        await asyncio.sleep(60)
+
+    session = make(ScriptedModel([[ToolCall(id="1", name="slow", arguments="{}")]]), tools=[slow])
+
+    async def main():
+        async for event in session.ask("one"):
+            if isinstance(event, ToolCallStarted):
+                session.cancel()
+
+    run(main)
+    [call] = session.state.tool_calls
+    assert call.status == "cancelled"
+    assert call.result.elapsed > 0
 
 
 @pytest.mark.parametrize("how", ["break", "aclose", "task"])

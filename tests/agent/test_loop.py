@@ -361,6 +361,18 @@ def test_nothing_to_retry(run, make):
     run(main)
 
 
+@pytest.mark.parametrize("model", ["gpt-5-mini", ScriptedModel, None])
+def test_what_is_no_model_is_refused(run, make, model):
+    session = make(model)
+
+    async def main():
+        with pytest.raises(ValueError, match=r"object with stream\(request\)"):
+            await session.run("hi")
+        assert not session.running
+
+    run(main)
+
+
 @pytest.mark.parametrize("prompt", ["", "   \n"])
 def test_an_empty_prompt_is_refused(run, make, prompt):
     session = make(ScriptedModel([]))

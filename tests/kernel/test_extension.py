@@ -70,6 +70,7 @@ def test_importing_the_package_imports_next_to_nothing():
 def test_the_public_face_is_whole():
     import agent_kernel
 
+    assert {name for name in dir(agent_kernel) if not name.startswith("_")} == set(agent_kernel.__all__)
     for name in agent_kernel.__all__:
         assert getattr(agent_kernel, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Sesion'"):

@@ -105,7 +105,9 @@ def test_commands(kernel):
     assert "max_rounds is 32 (default)" in kernel.ok("%agent set max_rounds")
     assert "max_rounds is 5 in this kernel" in kernel.ok("%agent set max_rounds 5")
     assert "max_rounds is 5 (%agent set)" in kernel.ok("%agent set max_rounds")
-    assert "max_parallel_tools" in kernel.ok("%agent set")
+    listed = kernel.ok("%agent set")
+    assert "max_parallel_tools" in listed
+    assert listed.splitlines()[-1].endswith(".toml")
     assert "script" in kernel.ok("%agent model")
     assert "offline" in kernel.ok("%agent model offline")
     assert "offline" in kernel.ok("print(agent)")
@@ -152,6 +154,24 @@ def test_new_named_and_used_sessions(kernel):
     kernel.ok("%agent -m m --name other four")
     assert kernel.ok("print(agent.session is other, len(m.requests[-1].messages))") == "True 4\n"
     assert "nosuch" in kernel.run("%agent use nosuch").error[1][0]
+
+
+def test_a_refused_turn_leaves_the_current_session(kernel):
+    kernel.ok("agent.session.model = ScriptedModel(['hello'])")
+    kernel.ok("%agent hi")
+    kernel.ok("first = agent.session")
+    for refused in ("%agent --new -t nosuch hi", "%agent --name other -t nosuch hi"):
+        assert kernel.run(refused).error[0] == "SettingsError"
+        assert kernel.ok("print(agent.session is first)") == "True\n"
+
+
+def test_a_retry_takes_options(kernel):
+    kernel.ok("good = ScriptedModel(['better'], name='good')\nagent.session.model = ScriptedModel([OSError('gone'), 'bare'], name='bad')")
+    assert kernel.run("%agent hi").error[0] == "AgentKernelError"
+    kernel.ok("%agent -m good retry")
+    assert kernel.ok("print([m.text for m in agent.session.messages[1:]], agent.session.model.name)") == "['hi', 'better'] bad\n"
+    kernel.ok("%agent --quiet -- retry")
+    assert kernel.ok("print([m.text for m in agent.session.messages[-2:]])") == "['retry', 'bare']\n"
 
 
 def test_tools_on_offer_follow_the_namespace(kernel):

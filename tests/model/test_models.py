@@ -103,6 +103,10 @@ class TestScripted:
         with pytest.raises(TypeError, match="Reply 2"):
             ScriptedModel(["a", [step]])
 
+    def test_one_text_is_no_list_of_replies(self):
+        with pytest.raises(TypeError, match="one entry per request"):
+            ScriptedModel("hello")
+
 
 class TestFallback:
     def test_the_next_answers_at_the_first_refusal_and_is_named(self):

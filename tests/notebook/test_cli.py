@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -27,3 +28,4 @@ def test_the_demo_runs_a_turn_with_parallel_tools_in_a_kernel():
     started, fast, slow = (done.stdout.index(text) for text in ("> forecast(", "< revenue ok", "< forecast ok"))
     assert started < fast < slow
     assert "jupyter-lab" in done.stdout.splitlines()[-1]
+    assert ("--allow-root" in done.stdout.splitlines()[-1]) == (os.geteuid() == 0)

@@ -33,7 +33,7 @@ def test_options_count_only_before_the_first_other_word(line, options, rest):
     parsed = parse(line)
     assert parsed.options == Options(**options)
     assert parsed.rest == rest
-    assert parsed.bare == (not options and not line.startswith("-- "))
+    assert parsed.ended == (" -- " in f" {line}")
 
 
 @pytest.mark.parametrize(

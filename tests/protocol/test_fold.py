@@ -72,3 +72,7 @@ def test_its_repr_is_a_status_line():
         state = fold(events)
         assert repr(state).startswith(f"<TurnState {state.status}: {state.rounds} rounds")
         assert len(repr(state)) < 140
+        for call in state.tool_calls:
+            assert repr(call).startswith(f"<ToolCallState {call.name}(")
+            assert call.status in repr(call)
+            assert len(repr(call)) < 240

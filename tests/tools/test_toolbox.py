@@ -94,3 +94,12 @@ def test_an_unknown_name_without_a_close_one_lists_what_there_is():
 def test_what_is_no_tool_raises(thing):
     with pytest.raises(ToolError):
         Toolbox([thing])
+
+
+def test_a_tool_alone_is_no_list_of_tools():
+    def revenue(region: str) -> int:
+        """Look up."""
+        return 1
+
+    with pytest.raises(ToolError, match=r"takes a list: \[revenue\]"):
+        Toolbox(revenue)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 
+from agent_kernel.protocol.events import Event, RoundFinished, TurnFinished
 from agent_kernel.protocol.fold import fold
 from agent_kernel.views.cards import MAX_PREVIEW, seconds
 from agent_kernel.views.ending import answer, provenance, transcript
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 
 def test_every_golden_turn_has_a_transcript_that_reads_well(golden, judged):
@@ -32,11 +37,25 @@ def test_every_golden_turn_has_a_transcript_that_reads_well(golden, judged):
 def test_the_answer_stands_once_below_the_transcript(golden):
     state = fold(golden)
     data = answer(state)
-    assert (data is None) == (not state.answer)
-    if data is not None:
+    said_last = bool(state.texts) and bool(state.round_text(len(state.texts)).strip())
+    announced = any(entry.round == len(state.texts) for entry in state.tool_calls)
+    assert (data is None) == (not said_last or announced)
+    if data is None:
+        assert state.answer in transcript(state)["text/plain"]
+    else:
         assert sorted(data) == ["text/markdown", "text/plain"]
         assert data["text/plain"] == state.answer
         assert state.answer not in transcript(state)["text/plain"]
+
+
+def test_text_that_announces_calls_stays_above_them():
+    recorded = json.loads((GOLDEN / "parallel_tools.json").read_text())["events"]
+    events = msgspec.convert(recorded, list[Event])
+    first_round = [event for event in events if event.seq <= next(event.seq for event in events if isinstance(event, RoundFinished))]
+    state = fold([*first_round, TurnFinished(turn_id="turn-1", seq=len(first_round), at=0.0, status="cancelled")])
+    assert answer(state) is None
+    shown = transcript(state)["text/plain"]
+    assert shown.index("Looking.") < shown.index("revenue(")
 
 
 def test_failures_are_opened_and_successes_folded(folded):
@@ -49,6 +68,19 @@ def test_failures_are_opened_and_successes_folded(folded):
     thought = transcript(folded("a", call=("look", "{}"), reasoning="I should look."))["text/html"]
     assert "I should look." in thought
     assert "<details open" not in thought
+
+
+def test_text_grows_with_the_readers_font(folded):
+    html = transcript(folded("a", call=("look", "{}"), result="KeyError: 'x'", error="KeyError: 'x'"))["text/html"]
+    assert re.findall(r"font-size:([^;\"]+)", html)
+    assert not re.findall(r"(?:font-size|max-height):\d+px", html)
+
+
+def test_a_denial_says_its_reason_once(folded, judged):
+    state = folded("a", call=("look", "{}"), result="[denied] The call was not run: not today", error="[denied] The call was not run: not today")
+    [entry] = state.tool_calls
+    entry.status, entry.comment = "denied", "not today"
+    assert judged(transcript(state)["text/html"]).count("not today") == 1
 
 
 def test_a_short_result_stands_in_the_first_line_and_a_long_one_is_clipped(folded, judged):
