@@ -334,7 +334,7 @@ class Session:
             return
         self._created = True  # before the write, which is done to its end even if who awaits it is cancelled
         try:
-            await self.history.create(session_id=self.id, name=self.name)
+            await self.history.create(session_id=self.id, name=self.name, fresh=True)
         except StoreError:
             self._created = False
             raise

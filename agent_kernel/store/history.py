@@ -59,13 +59,21 @@ class History:
         """Return the history of a folder, shared with every kernel that opens it; None keeps it in memory. Does no I/O."""
         return cls(Memory() if folder is None else Home(Path(folder).expanduser().absolute()))
 
-    async def create(self, *, name: str | None = None, session_id: str | None = None, notebook: str | None = None) -> SessionRecord:
+    async def create(
+        self, *, name: str | None = None, session_id: str | None = None, notebook: str | None = None, fresh: bool = False
+    ) -> SessionRecord:
         """Add an empty session and return it.
+
+        Args:
+            name: A label.
+            session_id: Its id; None: a new one.
+            notebook: The notebook in which it begins.
+            fresh: The id was just made at random, so that nothing is read first: a first turn need not wait for the index.
 
         Raises:
             StoreError: There is a session of this id already, or the name is too long.
         """
-        if session_id is not None and (found := await self._if_readable(session_id)) is not None and found.created:
+        if session_id is not None and not fresh and (found := await self._if_readable(session_id)) is not None and found.created:
             raise StoreError(f"There is a session {session_id} already.")
         made = session_id or str(uuid.uuid4())
         born = SessionCreated(session_id=made, at=time.time(), name=_label(name) if name else None, notebook=notebook)

@@ -69,7 +69,7 @@ class Home:
         self._index: Index | None = None
         self._writer = Worker("agent-kernel-journal")
         self._reader = Worker("agent-kernel-index")
-        self._drained = 0.0
+        self._drained = time.monotonic()  # so that a first turn does not share the processor with the making of an index
 
     async def append(self, lines: Sequence[Line]) -> None:
         """Keep lines in this process's journal; they are on disk when this returns.

@@ -226,7 +226,7 @@ def main_talk() -> str:
 agent.session.model = ScriptedModel([[call("talk", "1"), call("main_talk", "2")], "done"])
 task = asyncio.create_task(agent.session.run("in the background"))
 """)
-    kernel.ok("print('another cell'); await asyncio.sleep(1)")
+    kernel.ok("print('another cell'); _ = await asyncio.wait([task])")
     cells = list(kernel.cells.values())
     assert "from the tool" in cells[-2].text
     assert cells[-1].text == "another cell\n"

@@ -32,6 +32,7 @@ def home(tmp_path, using, turn):
         async with Artifacts.open(home) as artifacts:
             await artifacts.put("x" * 100)
             await artifacts.put(b"y" * 100, media_type="image/png")
+        await history.list()  # makes the index
 
     using(main)
     return home
