@@ -59,6 +59,7 @@ def help_text(name: str | None = None) -> str:
     if name is not None:
         command = _BY_NAME[name]
         return "\n".join([f"%agent {command.usage}", f"  {command.about}", *_more(name)])
+    width = max(len(command.usage) for command in COMMANDS)
     options = [
         (", ".join(filter(None, (option.short, f"--{option.field.replace('_', '-')}"))), option.value or "", option.about) for option in OPTIONS
     ]
@@ -71,7 +72,7 @@ def help_text(name: str | None = None) -> str:
             *(f"  {f'{names} {value}':<28} {about}" for names, value, about in options),
             "",
             "Commands (a SESSION is a name, or the beginning of an id):",
-            *(f"  %agent {command.usage:<36} {command.about}" for command in COMMANDS),
+            *(f"  %agent {command.usage:<{width}}  {command.about}" for command in COMMANDS),
             "",
             "Tools are functions decorated with @tool (from agent_kernel import tool); those your notebook names are on offer.",
         ]

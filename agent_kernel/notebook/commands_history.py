@@ -15,7 +15,7 @@ from agent_kernel.notebook.tables import plain
 from agent_kernel.store.records import lines
 from agent_kernel.store.sql import Answer
 
-LISTED = 50  # sessions that `sessions` shows without a TEXT
+LISTED = 50  # sessions that `sessions` shows without a TEXT, and hits of `search`
 LINE = 100  # characters of a matching line
 
 
@@ -41,7 +41,7 @@ async def sessions(app: App, arguments: Sequence[str]) -> str:
 async def search(app: App, arguments: Sequence[str]) -> str:
     """Find messages and tool results."""
     text = arguments[0]
-    found = await app.history.search(text)
+    found = await app.history.search(text, limit=LISTED)
     if not found:
         return f"Nothing that is kept holds {text!r}. To send it as a prompt: %agent -- search {text}"
     numbers = {session_id: await _numbers(app, session_id) for session_id in dict.fromkeys(hit.session_id for hit in found)}
@@ -51,6 +51,8 @@ async def search(app: App, arguments: Sequence[str]) -> str:
         place = f"turn {number}" if number else "replaced"
         who = f"{hit.role} {hit.name}" if hit.name else hit.role
         rows.append(f"{hit.session_id[:SHORT_ID]}  {when(hit.at)}  {place:<8}  {who}: {_around(hit.line, text)}")
+    if len(found) == LISTED:
+        rows.append(f"These are the newest {LISTED}.")
     return "\n".join([*rows, "%agent show SESSION N shows a turn."])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent_kernel.agent.session import Session
-from agent_kernel.errors import StoreError
+from agent_kernel.errors import SettingsError, StoreError
 from agent_kernel.notebook import arguments as fit
 from agent_kernel.notebook.app import App
 from agent_kernel.notebook.finding import SHORT_ID, clip, find, when
@@ -33,6 +33,8 @@ async def new(app: App, arguments: Sequence[str]) -> str:
 async def fork(app: App, arguments: Sequence[str]) -> str:
     """Go on beside the current session."""
     wanted, session = fit.fork(arguments) or fit.Fork(), await app.current()
+    if not session.turns:
+        raise SettingsError("This session has no turn yet; there is nothing to fork. %agent new starts another.")
     other = app.adopt(await session.fork(wanted.at, name=wanted.name))
     await app.use(other)
     shared = len(lines(other.turns))

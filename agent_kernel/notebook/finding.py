@@ -39,7 +39,9 @@ def chosen(sessions: Sequence[SessionSummary], word: str) -> SessionSummary:
         listed = "\n".join(row(each) for each in found)
         raise SettingsError(f"{word} names {len(found)} sessions; write more of the id:\n{listed}")
     names = list(dict.fromkeys(each.name or each.id[:SHORT_ID] for each in sessions))[:NAMES]
-    raise SettingsError(f"There is no session {word!r}.{close(word, names)} %agent sessions lists them.")
+    raise SettingsError(
+        f"There is no session {word!r}.{close(word, names)} %agent sessions lists them. Nothing was sent; for a prompt write %agent -- ..."
+    )
 
 
 def row(session: SessionSummary, *, mark: str = " ") -> str:

@@ -50,6 +50,10 @@ class NotebookHistory(History):
         self.notebook = notebook
         self._artifacts = artifacts
 
+    def __repr__(self) -> str:
+        where = f"in {self.kept.folder}" if isinstance(self.kept, Home) else "in memory"
+        return f"<History {where}{f', which cannot be written: {self.problem}' if self.problem else ''}>"
+
     async def list(self, *, text: str | None = None) -> builtins.list[SessionSummary]:
         """Return sessions, the one with the newest turn first.
 
@@ -66,7 +70,7 @@ class NotebookHistory(History):
         """Return what was used, in one sum or by ``model``, ``notebook`` or ``day``.
 
         Raises:
-            ValueError: It cannot be summed by that.
+            SettingsError: It cannot be summed by that.
         """
         return await sql.usage(self.kept, by)
 
@@ -126,6 +130,10 @@ class NotebookHistory(History):
             await self.kept.append(lines)
         return await self.load(lines[-1].session_id)
 
+    async def delete(self, session_id: str) -> None:
+        """Delete a session for good, as ``remove`` does."""
+        await self.remove(session_id)
+
     async def remove(self, session_id: str) -> int:
         """Delete a session and the whole outputs that no other session refers to, and return how many of these went.
 
@@ -137,7 +145,7 @@ class NotebookHistory(History):
         if holder is not None:
             raise SessionBusy(f"The session is open in {holder}: it can be deleted when that kernel has left it.")
         record = await self.load(session_id)
-        await self.delete(session_id)
+        await super().delete(session_id)
         if self._artifacts is None:
             return 0
         needed = await sql.still_kept(self.kept) | await self._of_forks()

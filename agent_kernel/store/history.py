@@ -113,6 +113,7 @@ class History:
         Raises:
             SessionBusy: Another kernel that still runs asks in it.
             SchemaTooNew: A newer version of agent_kernel writes in this home.
+            StoreError: The session was deleted.
         """
         self._after_fork()
         if session_id in self._positions:
@@ -125,6 +126,8 @@ class History:
             await self._write([SessionReleased(session_id=session_id, at=time.time())])
             raise
         found = await self._if_readable(session_id)
+        if found is not None and _is_gone(found):
+            raise StoreError(f"The session {session_id} was deleted: nothing can be asked in it. Start another (%agent new).")
         self._positions[session_id] = self._seen.get(session_id, 0) if found is None else found.positions
         return None if found is None else found.record
 
@@ -269,7 +272,7 @@ class History:
 
     async def _existing(self, session_id: str) -> Assembled:
         found = await self._read(session_id)
-        if found.deleted or not (found.created or found.record.turns):
+        if _is_gone(found):
             raise StoreError(f"There is no session {session_id}; history.list() shows those that are there.")
         return found
 
@@ -282,6 +285,10 @@ class History:
             return  # who asks where cannot be known now: that does not stop a turn
         if holder is not None:
             raise SessionBusy(f"The session is open in {holder}: ask there, or fork it here (%agent fork, session.fork()).")
+
+
+def _is_gone(found: Assembled) -> bool:
+    return found.deleted or not (found.created or found.record.turns)
 
 
 def _label(name: str) -> str:

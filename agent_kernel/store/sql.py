@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from agent_kernel.errors import StoreError
+from agent_kernel.errors import SettingsError, StoreError
 from agent_kernel.store.database import attach, connect, locked, trouble
 from agent_kernel.store.home import Home
 from agent_kernel.store.index import READ_BUDGET
@@ -104,11 +104,11 @@ async def usage(kept: Kept, by: str | None = None) -> list[UsageSum]:
     """Return what was used, in one sum or grouped by ``model``, ``notebook`` or ``day``, the latest day and the largest sums first.
 
     Raises:
-        ValueError: It cannot be grouped by that.
+        SettingsError: It cannot be grouped by that.
         StoreError: The history cannot be read.
     """
     if by is not None and by not in GROUPS:
-        raise ValueError(f"usage can be summed by {', '.join(GROUPS)}, not by {by!r}")
+        raise SettingsError(f"Usage can be summed by {', '.join(GROUPS)}, not by {by!r}.")
     order = "1 DESC" if by == "day" else "3 DESC NULLS LAST, 1"
     query = f"SELECT CAST({GROUPS[by]} AS VARCHAR), {_SUMS} GROUP BY 1 ORDER BY {order}" if by else f"SELECT NULL, {_SUMS}"
     names = UsageSum.__struct_fields__

@@ -211,6 +211,19 @@ def test_rename_delete_and_what_they_refuse(start):
     assert session_id(kernel) not in {first, second}
 
 
+def test_a_session_that_another_kernel_deleted_takes_no_more_questions(start):
+    first, second = start(), start()
+    first.ok("%agent -m m --name doomed one")
+    first.ok("%agent new")
+    first.ok("%agent use doomed")
+    second.ok("%agent delete doomed")
+    name, shown = error_of(first, "%agent -m m two")
+    assert name == "StoreError"
+    assert "was deleted" in shown
+    first.ok("%agent new")
+    assert "answer" in first.ok("%agent -m m three")
+
+
 def test_export_and_import(start, tmp_path):
     kernel = start()
     kernel.ok("@tool\ndef big() -> str:\n    return 'x' * 100_000 + 'the end'\nwork = ScriptedModel([[call('big', '1')], 'an answer'])")
@@ -281,7 +294,11 @@ def test_commands_that_read_like_prompts_send_nothing_and_show_both_ways_out(sta
     assert "%agent -- search for gold" in kernel.ok("%agent search for gold")
     assert "%agent -- sessions of parliament" in kernel.ok("%agent sessions of parliament")
     for line in ("use nosuch", "delete nosuch", "show nosuch"):
-        assert "There is no session 'nosuch'" in error_of(kernel, f"%agent {line}")[1]
+        shown = error_of(kernel, f"%agent {line}")[1]
+        assert "There is no session 'nosuch'" in shown
+        assert "%agent -- " in shown
+    assert "nothing to fork" in error_of(kernel, "%agent fork")[1]
+    assert "nothing to export" in error_of(kernel, "%agent export x.md")[1]
 
 
 def test_the_home_is_settled_with_its_first_use(start, tmp_path):

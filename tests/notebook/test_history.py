@@ -10,7 +10,7 @@ import time
 import pytest
 
 from agent_kernel import ScriptedModel, Session, tool
-from agent_kernel.errors import SchemaTooNew, StoreError
+from agent_kernel.errors import SchemaTooNew, SettingsError, StoreError
 from agent_kernel.notebook import tables
 from agent_kernel.notebook.history import NotebookHistory
 from agent_kernel.protocol.events import UsageDelta
@@ -69,7 +69,7 @@ def test_rows_sums_and_filters(tmp_path, kind):
             assert (total.turns, total.input_tokens, total.output_tokens, total.cost, total.estimated) == (3, 500, 50, 2.5, False)
             assert [(each.key, each.turns) for each in await history.usage("model")] == [("script", 3)]
             assert [(each.key, each.turns) for each in await history.usage("day")] == [(time.strftime("%Y-%m-%d"), 3)]
-            with pytest.raises(ValueError, match="model, notebook, day"):
+            with pytest.raises(SettingsError, match="model, notebook, day"):
                 await history.usage("name")
             assert {each.id for each in await history.list(text="SOUTH")} == {first.id}
             assert branch.id in {each.id for each in await history.list(text=branch.id[:8])}
