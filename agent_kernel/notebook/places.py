@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from agent_kernel.errors import ToolError
+from agent_kernel.notebook.alarm import Alarm
 
 Thunk = Callable[[], Any]
 Runner = Callable[[Thunk], Awaitable[Any]]
@@ -42,6 +43,7 @@ class _Job:
         self.context = contextvars.copy_context()
         self.done: Future[None] = Future()
         self.task: asyncio.Task[None] | None = None
+        self.alarm = Alarm()
         self.armed = False  # whether an interrupt may be raised in the thunk right now
         self.broken_off = False
         self.interrupted = False
@@ -267,8 +269,6 @@ class Places:
         """Let a pump look up from its wait; from any thread."""
         self._queue.put(None)
 
-    # -- the guard
-
     def _run_guarded(self, job: _Job, *, forward: bool) -> None:
         """Run a job's thunk on the main thread so that interrupts reach it.
 
@@ -283,7 +283,8 @@ class Places:
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         with self._lock:
             self._running.append(job)
-        job.run()
+        with job.alarm:
+            job.run()
         with self._lock:  # a late signal of _break_off has arrived by now, and met a job that is no longer armed
             self._running.remove(job)
         signal.signal(signal.SIGINT, previous)
@@ -302,6 +303,8 @@ class Places:
         job = self._running[-1] if self._running else None
         if job is None:
             return
+        for each in self._running:
+            each.alarm.seen()
         first, job.interrupted = not job.interrupted, job.interrupted or not job.broken_off
         if job.on_loop and first and self._tasks:
             if job.interrupted and job.cancel_turn is not None:
