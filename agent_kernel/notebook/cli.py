@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 QUICKSTART = "00_quickstart.ipynb"
@@ -107,15 +108,16 @@ def _kernel() -> Iterator[Any]:
         display_name="agent-kernel demo",
         language="python",
     )
-    manager.start_kernel(env={**os.environ, "AGENT_KERNEL_VIEW": "plain"})
-    client = manager.client()
-    try:
-        client.start_channels()
-        client.wait_for_ready(timeout=TIMEOUT)
-        yield client
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    with TemporaryDirectory(prefix="agent-kernel-demo-") as home:  # a demonstration is no session to keep among the person's own
+        manager.start_kernel(env={**os.environ, "AGENT_KERNEL_VIEW": "plain", "AGENT_KERNEL_HOME": home})
+        client = manager.client()
+        try:
+            client.start_channels()
+            client.wait_for_ready(timeout=TIMEOUT)
+            yield client
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
 
 
 def _run(client: Any, code: str) -> bool:
