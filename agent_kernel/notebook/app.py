@@ -219,7 +219,8 @@ class App:
         """Return the session that the options ask for; it becomes the current one when its turn is sure to begin."""
         if options.new:
             return await self.open_session(options.name)
-        return await self.current() if options.name is None else await self._named(options.name)
+        session = await self.current() if options.name is None else await self._named(options.name)
+        return self.adopt(await session.fork()) if options.fork and session.turns else session
 
     async def _named(self, name: str) -> Session:
         """Return the newest session of a name, or a new one."""

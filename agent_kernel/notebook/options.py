@@ -24,6 +24,7 @@ class Options(Struct, frozen=True, kw_only=True):
     model: str | None = None
     tools: tuple[str, ...] | None = None
     new: bool = False
+    fork: bool = False
     name: str | None = None
     max_rounds: int | None = None
     approve: str | None = None
@@ -42,6 +43,7 @@ OPTIONS: tuple[_Option, ...] = (
     _Option("model", "-m", "NAME", "the model for this turn: a name, offline, or a Model from your namespace"),
     _Option("tools", "-t", "A,B", "the tools on offer; none for no tools"),
     _Option("new", None, None, "start a new session first"),
+    _Option("fork", None, None, "ask in a fork of the session, which stays as it is; also where another kernel has it"),
     _Option("name", None, "NAME", "go on with the newest session of this name, or start it"),
     _Option("max_rounds", None, "N", "model requests in this turn"),
     _Option("approve", None, "allow|ask|deny", "policy for tool calls in this turn"),

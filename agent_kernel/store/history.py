@@ -284,7 +284,7 @@ class History:
         except StoreError:
             return  # who asks where cannot be known now: that does not stop a turn
         if holder is not None:
-            raise SessionBusy(f"The session is open in {holder}: ask there, or fork it here (%agent fork, session.fork()).")
+            raise SessionBusy(f"The session is open in {holder}: ask there, or fork it here (%agent fork, --fork before the prompt, session.fork()).")
 
 
 def _is_gone(found: Assembled) -> bool:

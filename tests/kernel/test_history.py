@@ -62,12 +62,18 @@ def test_another_kernel_finds_resumes_and_forks_while_the_first_runs(start):
     assert name == "SessionBusy"
     assert f"process id {first.manager.provisioner.process.pid}" in shown
     assert "%agent fork" in shown
+    second.ok("%agent -m m --fork And in a fork?")
+    assert second.ok("print([x.text for x in m.requests[-1].messages[1:]])") == (
+        "['How is the north?', 'answer 0', 'And the south?', 'answer 1', 'And in a fork?']\n"
+    )
+    assert session_id(second) != mine
+    second.ok(f"%agent use {mine[:6]}")
     assert "which shares 1 turn with north" in second.ok("%agent fork --at 1 beside")
     second.ok("%agent -m m And here?")
     assert second.ok("print([x.text for x in m.requests[-1].messages[1:]])") == "['How is the north?', 'answer 0', 'And here?']\n"
     assert first.ok("print(len(agent.session.messages))") == "5\n"
     first.ok("%agent new elsewhere")  # leaves the session, so that others may ask in it
-    second.ok("%agent use north")
+    second.ok(f"%agent use {mine[:6]}")
     second.ok("%agent -m m And now?")
     assert second.ok("print(len(m.requests[-1].messages))") == "6\n"
     name, _ = error_of(first, "%agent -m m --name north And I?")
