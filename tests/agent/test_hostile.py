@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 import msgspec
+import numpy
 import pytest
 
 from agent_kernel import AgentKernelError, FallbackModel, History, OpenAIModel, ScriptedModel, Session, Tool, ToolContext, tool
@@ -298,7 +299,6 @@ def test_a_retry_after_a_last_answer_at_the_limit_asks_something(run, make, vali
 
 
 def test_progress_notes_and_comments_are_masked_bounded_and_json(run, make, gather, monkeypatch):
-    numpy = pytest.importorskip("numpy")
     monkeypatch.setenv("DEMO_API_KEY", SECRET)
 
     @tool(approve="ask")

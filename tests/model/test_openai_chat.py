@@ -407,7 +407,7 @@ class TestErrors:
             assert all(secret not in told for secret in (KEY, "other-secret-99", "ABCDEF123456"))
             assert "***" in told
 
-    def test_without_key_and_server_one_line_says_what_to_do(self, no_openai_env):
+    def test_without_key_and_server_one_line_says_what_to_do(self):
         model = OpenAIModel("m")
 
         async def main():
@@ -417,7 +417,7 @@ class TestErrors:
             asyncio.run(main())
         assert caught.value.kind == "auth"
 
-    def test_a_local_server_needs_no_key_and_the_environment_names_one(self, provider, provider_module, no_openai_env, monkeypatch):
+    def test_a_local_server_needs_no_key_and_the_environment_names_one(self, provider, provider_module, monkeypatch):
         url = provider.serve("a", provider_module.text_reply("x"))
         assert text_of(deltas_of(url)) == "x"
         monkeypatch.setenv("OPENAI_BASE_URL", url)
@@ -426,7 +426,7 @@ class TestErrors:
         assert text_of(deltas_of(None)) == "x"
         assert [request.headers["authorization"] for request in provider.requests["a"]] == ["Bearer none", "Bearer none", f"Bearer {KEY}"]
 
-    def test_a_server_named_by_the_environment_that_is_no_url_is_our_error(self, no_openai_env, monkeypatch):
+    def test_a_server_named_by_the_environment_that_is_no_url_is_our_error(self, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", "http://[")
         with pytest.raises(ModelError, match="OPENAI_BASE_URL"):
             deltas_of(None)
@@ -567,7 +567,7 @@ class TestConstruction:
 class TestFactsThatTheDesignStandsOn:
     """Each would let the code be simpler if it stopped being true."""
 
-    def test_the_client_refuses_to_be_made_without_a_key(self, no_openai_env):
+    def test_the_client_refuses_to_be_made_without_a_key(self):
         import openai
 
         with pytest.raises(openai.OpenAIError):
