@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 import msgspec
-import numpy
+import numpy as np
 import pytest
 
 from agent_kernel import AgentKernelError, FallbackModel, History, OpenAIModel, ScriptedModel, Session, Tool, ToolContext, tool
@@ -304,8 +304,8 @@ def test_progress_notes_and_comments_are_masked_bounded_and_json(run, make, gath
     @tool(approve="ask")
     def f(context: ToolContext) -> str:
         """Report."""
-        context.progress(numpy.int64(3), float("inf"), f"{SECRET} " + "x" * 100_000)
-        context.note(found=[{SECRET: numpy.float64(2.5), "text": f"a {SECRET} b"}])
+        context.progress(np.int64(3), float("inf"), f"{SECRET} " + "x" * 100_000)
+        context.note(found=[{SECRET: np.float64(2.5), "text": f"a {SECRET} b"}])
         return "x"
 
     @tool(approve="ask")
