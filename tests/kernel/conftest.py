@@ -150,6 +150,14 @@ class Kernel:
         assert cell.status == "ok", "\n".join(cell.reply["traceback"])
         return cell.text
 
+    def wait_asleep(self, timeout=15):
+        """Wait until the main thread is inside a sleep: what a tool prints before it is seen earlier than the sleep begins."""
+        end = time.monotonic() + timeout
+        wchan = Path(f"/proc/{self.manager.provisioner.pid}/wchan")
+        while "nanosleep" not in wchan.read_text():
+            assert time.monotonic() < end, f"the main thread is in {wchan.read_text()!r}"
+            time.sleep(0.001)
+
     def interrupt(self):
         """Interrupt the kernel and return when it was sent."""
         self.manager.interrupt_kernel()

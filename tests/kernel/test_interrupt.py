@@ -40,6 +40,8 @@ def test_an_interrupt_ends_the_cell_and_leaves_the_kernel_usable(kernel, entry, 
     kernel.ok(TOOLS + f"agent.session.model = m = ScriptedModel([['some text', call({name!r}, '1')], 'after'])")
     cell, queued = kernel.send(ENTRIES[entry]), kernel.send("print('queued')")
     cell.wait_for("started")
+    if name == "main_blocking":
+        kernel.wait_asleep()
     sent = kernel.interrupt()
     kernel.wait(cell, 10)
     latency = cell.replied - sent
@@ -60,6 +62,7 @@ def test_a_second_interrupt_is_harmless(kernel):
     kernel.ok(TOOLS + "agent.session.model = ScriptedModel([[call('main_blocking', '1')], 'after'])")
     cell = kernel.send("%agent go")
     cell.wait_for("started")
+    kernel.wait_asleep()
     for _ in range(3):
         kernel.interrupt()
     kernel.wait(cell, 10)
@@ -95,6 +98,7 @@ agent.session.model = ScriptedModel([[call("stubborn", "1")], "after"])
         kernel.ok("agent.session.model = ScriptedModel([[call('stubborn', '1')], 'after'])")
         cell = kernel.send(entry)
         cell.wait_for("started")
+        kernel.wait_asleep()
         kernel.interrupt()
         kernel.wait(cell, 10)
         assert cell.error[0] == "TurnInterrupted"
